@@ -1,0 +1,28 @@
+# Build options and the compile flags shared by every target.
+option(RENAI_BUILD_TESTS "Build the tests and benchmarks" ON)
+option(RENAI_WERROR "Treat warnings as errors" ON)
+set(RENAI_SANITIZE "" CACHE STRING "Sanitizers: 'address,undefined' or 'thread'")
+set(RENAI_CUDA "AUTO" CACHE STRING "CUDA leaf: AUTO, ON or OFF")
+set(RENAI_CUDA_ARCHS "90" CACHE STRING "CUDA architectures to build for")
+set(RENAI_ONEDNN "AUTO" CACHE STRING "oneDNN leaf of the CPU backend: AUTO, ON or OFF")
+
+find_program(RENAI_CCACHE ccache)
+if(RENAI_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${RENAI_CCACHE})
+endif()
+
+add_library(renai_flags INTERFACE)
+target_compile_options(renai_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports std::string concatenation of a literal and a temporary (its bug 105651).
+  target_compile_options(renai_flags INTERFACE -Wno-restrict)
+endif()
+# a*b+c is contracted only where a kernel asks for it: the same source gives the same bits at every optimisation level.
+target_compile_options(renai_flags INTERFACE -ffp-contract=off)
+if(RENAI_WERROR)
+  target_compile_options(renai_flags INTERFACE -Werror)
+endif()
+if(RENAI_SANITIZE)
+  target_compile_options(renai_flags INTERFACE -fsanitize=${RENAI_SANITIZE} -fno-omit-frame-pointer -g1)
+  target_link_options(renai_flags INTERFACE -fsanitize=${RENAI_SANITIZE})
+endif()

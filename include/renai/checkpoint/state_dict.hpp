@@ -1,0 +1,59 @@
+#pragma once
+// StateDict: named states in logical layout, and their HDF5 file.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "renai/tensor/dtype.hpp"
+
+namespace renai {
+
+/// One tensor in logical layout: convolution weights K C R S, linear weights K x (C H W), as torchvision stores them.
+struct StateTensor {
+  std::string name;  ///< "layer1.0.conv1.weight"
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> extents;
+  std::vector<std::byte> data;
+};
+
+/// Groups `weights`, `optimizer`, `bn_running`, `ema`, `progress`; texts (recipe, versions ...) by key.
+struct StateDict {
+  std::map<std::string, std::vector<StateTensor>> groups;
+  std::map<std::string, std::string> texts;
+  const StateTensor* find(const std::string& group, const std::string& name) const;
+  std::string digest() const;  ///< Over groups, names, extents and values. 32 hex digits.
+};
+
+/// Atomic: a reader sees the old file or the new one. Errors: ResourceError naming the file.
+void save_checkpoint(const std::filesystem::path& path, const StateDict& state);
+/// Checks the digest. A file without digest (written by h5py) is accepted when `require_digest` is false.
+/// Errors: DataError naming file and reason.
+StateDict load_checkpoint(const std::filesystem::path& path, bool require_digest = true);
+
+/// `checkpoints/` of a run directory: step-00001234.h5, `latest`, `best`.
+class CheckpointStore {
+ public:
+  explicit CheckpointStore(std::filesystem::path run_directory) : directory_(std::move(run_directory)) {}
+  /// Writes, points `latest` at it, keeps the newest `keep` (and `best`). Returns the path.
+  std::filesystem::path save(std::int64_t step, const StateDict& state, int keep) const;
+  void mark_best(const std::filesystem::path& checkpoint) const;
+  /// Newest undamaged checkpoint; each damaged one passed over is reported through `warnings`.
+  std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings) const;
+
+ private:
+  std::filesystem::path directory_;
+};
+
+/// [K, R, S, C] (stored with `padded_c` channels) <-> [K, C, R, S]. Linear weights after a flatten of H x W x C use R =
+/// H, S = W.
+std::vector<float> krsc_to_kcrs(std::span<const float> stored, std::int64_t k, std::int64_t c, std::int64_t r,
+                                std::int64_t s);
+std::vector<float> kcrs_to_krsc(std::span<const float> logical, std::int64_t k, std::int64_t c, std::int64_t r,
+                                std::int64_t s);
+
+}  // namespace renai

@@ -1,0 +1,34 @@
+#pragma once
+// The mpi and self leaves of `comm`.
+
+#include <chrono>
+#include <memory>
+
+#include "renai/comm/communicator.hpp"
+#include "renai/comm/control_group.hpp"
+
+namespace renai {
+
+/// Owns MPI_Init_thread (multiple) and the orderly end. One per process.
+class MpiSession {
+ public:
+  virtual ~MpiSession() = default;
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+  /// Ends the whole job at once with `exit_code`; does not return.
+  [[noreturn]] virtual void abort(int exit_code) noexcept = 0;
+  virtual std::unique_ptr<ControlGroup> make_control_group(std::chrono::milliseconds deadline) = 0;
+  /// `ranks_per_host` > 1 reduces inside each host first: same bits, fewer bytes between hosts.
+  virtual std::unique_ptr<Communicator> make_communicator(std::chrono::milliseconds deadline,
+                                                          int ranks_per_host = 1) = 0;
+  virtual std::string library() const = 0;
+};
+
+/// Errors: BackendError when the library lacks MPI_THREAD_MULTIPLE.
+std::unique_ptr<MpiSession> start_mpi();
+
+/// One rank without MPI.
+std::unique_ptr<ControlGroup> make_self_control_group();
+std::unique_ptr<Communicator> make_self_communicator();
+
+}  // namespace renai

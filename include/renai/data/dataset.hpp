@@ -1,0 +1,62 @@
+#pragma once
+// Dataset: one split of a directory of HDF5 shards with a manifest.
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace renai {
+
+struct ShardInfo {
+  std::string file;
+  std::int64_t samples = 0;
+  std::string digest;  ///< XXH3-128 of the shard's logical content (labels, then images), 32 hex digits.
+};
+struct SplitInfo {
+  std::string name;  ///< "train", "val"
+  std::vector<ShardInfo> shards;
+  std::int64_t samples() const;
+};
+struct Manifest {
+  int format_version = 1;
+  std::string name, encoding = "raw";
+  std::int64_t height = 0, width = 0, channels = 0;
+  std::vector<std::string> classes;
+  std::array<double, 4> mean{}, std{};  ///< By channel, uint8 scale, of the training split.
+  std::vector<SplitInfo> splits;
+  const SplitInfo* find(const std::string& split) const;
+  std::string digest() const;  ///< Over the shards' digests, for trace headers. 32 hex digits.
+};
+/// Errors: DataError naming file and key.
+Manifest load_manifest(const std::filesystem::path& directory);
+void save_manifest(const Manifest& manifest, const std::filesystem::path& directory);
+
+/// A split, opened and checked (shards present, complete, counts and shapes as the manifest says, every label in
+/// range). Reads are thread-safe and take no library lock for raw contiguous shards.
+class Dataset {
+ public:
+  /// Errors: DataError naming shard and reason; UserError when the directory or split does not exist.
+  static Dataset open(const std::filesystem::path& directory, const std::string& split);
+  Dataset(Dataset&&) noexcept;
+  Dataset& operator=(Dataset&&) noexcept;
+  ~Dataset();
+
+  const Manifest& manifest() const;
+  const std::filesystem::path& directory() const;
+  std::int64_t size() const;
+  std::int64_t sample_bytes() const;  ///< h * w * c
+  std::int32_t label(std::int64_t sample) const;
+  /// Pixels HWC of one sample into `out` (sample_bytes). Errors: DataError naming shard and sample.
+  void read(std::int64_t sample, std::span<std::byte> out) const;
+
+ private:
+  struct Impl;
+  explicit Dataset(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace renai

@@ -1,0 +1,45 @@
+#pragma once
+// Names of memory regions that RANGE nodes work on. Resolved to (offset, bytes) by `plan`.
+//
+// Parameters are grouped in segments: one for each (bucket, decay) pair that is not empty, named
+// "<bucket>.<decay|nodecay>", where <bucket> is "deep0", "deep1", ... in the order in which backward completes them,
+// then "first". `weights`, `grad`, `momentum` have equal inner layouts: an element has the same offset in each.
+
+#include <string>
+#include <string_view>
+
+namespace renai::region_name {
+
+inline constexpr std::string_view kWeights = "weights";    // + "." + segment
+inline constexpr std::string_view kGrad = "grad";          // + "." + bucket, + "." + segment
+inline constexpr std::string_view kMomentum = "momentum";  // + "." + segment
+inline constexpr std::string_view kMetrics = "metrics";    // step metrics, 16 f32: loss_sum weight_sum top1 top5 0...
+inline constexpr std::string_view kBnBatch = "bn_batch";   // per-shard mean and unbiased variance of every batch norm
+inline constexpr std::string_view kShardValues = "shard";  // parent of grad, metrics, bn_batch, in this order
+inline constexpr std::string_view kCounter = "counter";    // + level; same inner layout as shard
+inline constexpr std::string_view kBnRunning = "bn_running";
+inline constexpr std::string_view kBnFolded = "bn_folded";
+inline constexpr std::string_view kScalars = "scalars";            // 16 f32, see kScalar*
+inline constexpr std::string_view kAccumulators = "accumulators";  // f64: train[4], then validation[V][4]
+inline constexpr std::string_view kDigests = "digests";
+inline constexpr std::string_view kSlotA = "slot_a";
+inline constexpr std::string_view kSlotB = "slot_b";
+inline constexpr std::string_view kStaged = "staged";  // labels, mix, sample weights, control at a fixed place
+inline constexpr std::string_view kCommScratch = "comm_scratch";
+inline constexpr std::string_view kTransient = "transient";  // activations, activation gradients, workspaces
+
+/// Indices into `scalars` (f32).
+inline constexpr int kScalarGradNorm = 0;
+inline constexpr int kScalarSkip = 1;  // 1: this step's update is skipped
+inline constexpr int kScalarLossScale = 2;
+inline constexpr int kScalarSkippedSteps = 3;
+inline constexpr int kScalarBadSteps = 4;  // consecutive
+inline constexpr int kScalarCount = 16;
+inline constexpr int kMetricCount = 16;  // 0 loss_sum, 1 weight_sum, 2 top1 hits, 3 top5 hits
+
+inline std::string child(std::string_view parent, std::string_view name) {
+  return std::string(parent) + "." + std::string(name);
+}
+inline std::string counter(int level) { return std::string(kCounter) + std::to_string(level); }
+
+}  // namespace renai::region_name

@@ -1,0 +1,29 @@
+#pragma once
+// Shape inference: the shape of every tensor for one input shape.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "renai/graph/computation_graph.hpp"
+#include "renai/tensor/dtype.hpp"
+#include "renai/tensor/shape.hpp"
+
+namespace renai {
+
+/// Output shapes of one operator. `weight_shapes` are inferred too: see infer_param_shapes.
+/// Errors: UserError naming the layer, its input shape and the attribute (kernel larger than the padded input, channels
+/// not divisible by groups, unequal shapes of add, one value per channel in training batch norm ...).
+std::vector<Shape> infer_shapes(const ComputeNode& node, std::span<const Shape> inputs);
+
+/// Shape of every tensor of the graph, by TensorId, for input [n, h, w, c]. Tensors only touched by a family of graphs
+/// that this spec does not use keep rank 0. `training` selects the family.
+std::vector<Shape> infer_shapes(const ComputationGraph& graph, const Shape& input, bool training);
+
+/// Element type of a tensor by role: f32, but i32 for labels and mix_labels, u8 for slots and control.
+DType tensor_dtype(TensorRole role);
+
+/// The model as a table: layer, kind, output shape, parameters; totals last.
+std::string print_model(const ComputationGraph& graph, const Shape& input);
+
+}  // namespace renai

@@ -1,0 +1,21 @@
+#pragma once
+// Atomic replacement of files: temporary file in the same directory, flush to disk, rename, flush the directory.
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace renai {
+
+/// Calls `write(temporary)` and moves the result to `path`; on any exception the temporary file is removed and `path`
+/// is as before. Errors: ResourceError naming the path and the system's reason.
+void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
+/// The same for a text.
+void replace_text(const std::filesystem::path& path, std::string_view text);
+/// Whole file as text. Errors: DataError when missing or unreadable.
+std::string read_text(const std::filesystem::path& path);
+/// Creates a directory and its parents and checks that it can be written. Errors: ResourceError.
+void require_writable_directory(const std::filesystem::path& path);
+
+}  // namespace renai

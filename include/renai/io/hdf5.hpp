@@ -1,0 +1,61 @@
+#pragma once
+// HDF5 through RAII: what shards and checkpoints need. No HDF5 type appears here.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "renai/tensor/dtype.hpp"
+
+namespace renai {
+
+struct H5DatasetInfo {
+  std::vector<std::int64_t> extents;
+  DType dtype = DType::f32;
+  bool convertible = true;  ///< An integer or float type that the library converts to `dtype`.
+  bool contiguous = false;  ///< Raw bytes lie at file_offset, in native order, unfiltered.
+  std::int64_t file_offset = -1;
+};
+
+/// An open HDF5 file. Safe to use from several threads (calls are serialised). Works where file locking does not.
+class H5File {
+ public:
+  /// Errors: DataError naming the file and the reason (missing, not HDF5, truncated); ResourceError for permissions or
+  /// disk.
+  static H5File open(const std::filesystem::path& path);
+  static H5File create(const std::filesystem::path& path);
+  H5File(H5File&&) noexcept;
+  H5File& operator=(H5File&&) noexcept;
+  ~H5File();
+
+  bool exists(const std::string& name) const;
+  std::vector<std::string> children(const std::string& group) const;
+  H5DatasetInfo info(const std::string& dataset) const;
+  /// Reads rows [first, first + count) of axis 0, converted to `dtype`, into `out` (exact size).
+  void read(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count,
+            std::span<std::byte> out) const;
+  void create_group(const std::string& name);
+  void create_dataset(const std::string& name, DType dtype, std::span<const std::int64_t> extents);
+  void write(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count,
+             std::span<const std::byte> data);
+  void write_all(const std::string& name, DType dtype, std::span<const std::int64_t> extents,
+                 std::span<const std::byte> data);
+  std::optional<std::string> string_attribute(const std::string& object, const std::string& name) const;
+  std::optional<std::int64_t> int_attribute(const std::string& object, const std::string& name) const;
+  void set_attribute(const std::string& object, const std::string& name, const std::string& value);
+  void set_attribute(const std::string& object, const std::string& name, std::int64_t value);
+  /// Flushes and closes. Errors: ResourceError (disk full ...).
+  void close();
+
+ private:
+  struct Impl;
+  explicit H5File(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace renai

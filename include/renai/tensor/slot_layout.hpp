@@ -1,0 +1,53 @@
+#pragma once
+// SlotLayout: how one shard of samples lies in a staging buffer and, unchanged, in a device input slot.
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace renai {
+
+/// Augmentation of one sample, drawn by the loader from (seed, epoch, sample id) and applied after the copy.
+/// The crop box is in stored-image pixels and may reach outside the image (the outside reads as pixel value 0);
+/// it is resized bilinearly to the network's input when the sizes differ.
+struct SampleParams {
+  std::int32_t crop_y = 0, crop_x = 0, crop_h = 0, crop_w = 0;
+  std::int32_t flip = 0;          ///< 1: mirror left-right after the crop.
+  std::int32_t mix_partner = -1;  ///< Row of the mixup or cutmix partner in the same shard; -1 for none.
+  float mix_lambda = 1.0f;        ///< Weight of the own label.
+  std::int32_t reserved = 0;
+  std::array<std::int32_t, 4> box{0, 0, 0, 0};  ///< cutmix or erasing box (y, x, h, w) in network pixels.
+};
+static_assert(sizeof(SampleParams) == 48);
+
+/// Values that change from step to step, staged with each shard so that one captured graph serves every step.
+struct ControlBlock {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;  ///< Optimizer step, from 0.
+  std::int32_t epoch = 0;
+  std::int32_t shard = 0;        ///< Logical shard index, 0..V-1.
+  std::int32_t local_shard = 0;  ///< Index of the shard on this rank, 0..V/R-1.
+  std::int32_t phase = 0;        ///< 0: training, 1: validation.
+  std::int32_t rows = 0;         ///< Rows of this variant (N of its ShapeId).
+  std::int32_t valid_rows = 0;   ///< Rows with weight 1; the rest are padding.
+  float lr = 0.0f;
+  float momentum = 0.0f;
+  std::array<std::int32_t, 4> reserved{};
+};
+static_assert(sizeof(ControlBlock) == 64);
+
+/// Byte offsets of the parts of a slot. All parts are 256-byte aligned.
+/// Shapes: images u8 [rows, h, w, c]; labels i32 [rows]; sample_ids i64 [rows]; weights f32 [rows];
+/// params SampleParams [rows]; control ControlBlock [1].
+struct SlotLayout {
+  std::int64_t rows = 0, h = 0, w = 0, c = 0;  ///< Capacity: the largest shard and the stored image size.
+  std::int64_t control_offset = 0, labels_offset = 0, ids_offset = 0, weights_offset = 0, params_offset = 0,
+               images_offset = 0, size_bytes = 0;
+
+  /// Errors: InternalError for extents below 1.
+  static SlotLayout make(std::int64_t rows, std::int64_t h, std::int64_t w, std::int64_t c);
+  bool operator==(const SlotLayout&) const = default;
+  std::string str() const;
+};
+
+}  // namespace renai
