@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace renai {
@@ -75,6 +76,13 @@ std::vector<std::string> zoo_model_names();
 /// A zoo model by name, or the model in a TOML file when `name_or_path` ends in ".toml".
 /// Errors: UserError with the nearest known name, or file, line and key of the mistake.
 ModelSpec load_model(const std::string& name_or_path);
+
+/// The model in a TOML text; `source` names it in messages. Errors: UserError naming source, line and key.
+ModelSpec parse_model(std::string_view toml_text, const std::string& source);
+
+/// The model as TOML with one flat list of layers. parse_model gives the same layers back, so a checkpoint that holds
+/// this text needs no other file.
+std::string to_toml(const ModelSpec& spec);
 
 /// Checks names, inputs (every layer refers to earlier ones), attribute ranges, and that exactly one layer is not
 /// consumed. Errors: UserError naming the model's source, the layer and the attribute.

@@ -1,0 +1,47 @@
+#include <array>
+#include <fstream>
+#include <iterator>
+
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/model/model_spec.hpp"
+#include "zoo/zoo.hpp"
+
+namespace renai {
+namespace {
+
+struct ZooEntry {
+  const char* name;
+  ModelSpec (*make)();
+};
+
+constexpr std::array<ZooEntry, 4> kZoo{
+    {{"cnn-small", zoo::cnn_small}, {"mlp", zoo::mlp}, {"lenet5", zoo::lenet5}, {"resnet9", zoo::resnet9}}};
+
+ModelSpec load_model_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw UserError("reading model file " + path, "the file cannot be opened", "check the path of --model");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad()) throw UserError("reading model file " + path, "the file cannot be read", "check the path of --model");
+  return parse_model(text, path);
+}
+
+}  // namespace
+
+std::vector<std::string> zoo_model_names() {
+  std::vector<std::string> names;
+  for (const ZooEntry& entry : kZoo) names.emplace_back(entry.name);
+  return names;
+}
+
+ModelSpec load_model(const std::string& name_or_path) {
+  if (name_or_path.ends_with(".toml")) return load_model_file(name_or_path);
+  for (const ZooEntry& entry : kZoo) {
+    if (name_or_path == entry.name) return entry.make();
+  }
+  const std::vector<std::string> names = zoo_model_names();
+  throw UserError("model '" + name_or_path + "'", "there is no model of this name",
+                  suggest_name(name_or_path, names) + " (own models: a path ending in .toml)");
+}
+
+}  // namespace renai

@@ -1,0 +1,19 @@
+#pragma once
+// The zoo: one file per model.
+
+#include "renai/model/model_spec.hpp"
+
+namespace renai::zoo {
+
+/// Flatten, then linear layers of 1024, 512 and 256 features with ReLU, then the classes. Any input size.
+ModelSpec mlp();
+/// LeNet-5 with ReLU and max pooling; 28x28 or 32x32 inputs.
+/// Source: LeCun et al., "Gradient-Based Learning Applied to Document Recognition", 1998.
+ModelSpec lenet5();
+/// Three convolutions with batch norm, ReLU and max pooling: accurate on small grey images at little cost. The default.
+ModelSpec cnn_small();
+/// Residual network of nine weighted layers for 32x32 colour images.
+/// Source: D. Page, "How to Train Your ResNet", 2018 (without the scaling of the logits).
+ModelSpec resnet9();
+
+}  // namespace renai::zoo
