@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-// toml++ is a header library; its warnings are not ours.
+// Third-party, and included nowhere outside this room.
 #include <toml++/toml.h>
 
 namespace renai {
