@@ -31,8 +31,9 @@ struct StateDict {
 
 /// Atomic: a reader sees the old file or the new one. Errors: ResourceError naming the file.
 void save_checkpoint(const std::filesystem::path& path, const StateDict& state);
-/// Checks the digest. A file without digest (written by h5py) is accepted when `require_digest` is false.
-/// Errors: DataError naming file and reason.
+/// Checks the digest. A file without digest (written by h5py) is accepted when `require_digest` is false: its group
+/// `weights`, or its datasets at the root; floating-point types become f32, "*.running_mean" and "*.running_var" become
+/// `bn_running`, "*.num_batches_tracked" is dropped. Errors: DataError naming file and reason.
 StateDict load_checkpoint(const std::filesystem::path& path, bool require_digest = true);
 
 /// `checkpoints/` of a run directory: step-00001234.h5, `latest`, `best`.
@@ -44,6 +45,8 @@ class CheckpointStore {
   void mark_best(const std::filesystem::path& checkpoint) const;
   /// Newest undamaged checkpoint; each damaged one passed over is reported through `warnings`.
   std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings) const;
+  /// The checkpoint that mark_best named last, while it exists.
+  std::optional<std::filesystem::path> best() const;
 
  private:
   std::filesystem::path directory_;
