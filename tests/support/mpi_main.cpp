@@ -1,6 +1,28 @@
-// main() of distributed tests: MPI around GoogleTest; the verdict is the worst of all ranks.
+// main() of distributed tests: MPI around GoogleTest; the verdict is the worst of all ranks. Rank 0 prints as usual,
+// the other ranks print failures only, with their number.
 #include <gtest/gtest.h>
 #include <mpi.h>
+
+#include <cstdio>
+
+namespace {
+
+class FailurePrinter : public ::testing::EmptyTestEventListener {
+ public:
+  explicit FailurePrinter(int rank) : rank_(rank) {}
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    const ::testing::TestInfo* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    std::fprintf(stderr, "rank %d: %s.%s failed at %s:%d\n%s\n", rank_, test ? test->test_suite_name() : "",
+                 test ? test->name() : "", result.file_name() ? result.file_name() : "?", result.line_number(),
+                 result.summary());
+  }
+
+ private:
+  int rank_;
+};
+
+}  // namespace
 
 int main(int argc, char** argv) {
   int provided = 0;
@@ -8,14 +30,20 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (provided != MPI_THREAD_MULTIPLE) {
+    std::fprintf(stderr, "rank %d: the MPI library gives thread level %d, the tests need MPI_THREAD_MULTIPLE\n", rank,
+                 provided);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
   if (rank != 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter(rank));  // GoogleTest owns it.
   }
-  int own = RUN_ALL_TESTS();
-  if (rank != 0 && own != 0) fprintf(stderr, "rank %d failed\n", rank);
+  const int own = RUN_ALL_TESTS();
   int worst = 0;
   MPI_Allreduce(&own, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (rank == 0 && own == 0 && worst != 0) std::fprintf(stderr, "rank 0 passed, another rank failed\n");
   MPI_Finalize();
   return worst;
 }
