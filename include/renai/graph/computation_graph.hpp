@@ -113,6 +113,7 @@ struct GraphOptions {
   bool bn_weight_decay = false;  ///< Also decay batch-norm parameters and biases.
   float clip_norm = 0.0f;
   std::vector<int> bucket_of_param;  ///< From plan::assign_buckets; empty: one deep bucket.
+  bool parallel_branches = false;    ///< Spread independent operators (residual projections) over two branches.
 };
 
 class ComputationGraph {

@@ -1,0 +1,121 @@
+#include "renai/graph/op.hpp"
+
+#include "naming.hpp"
+#include "renai/base/check.hpp"
+
+namespace renai {
+namespace {
+
+using graph_detail::float_text;
+
+std::string pair_text(std::int64_t h, std::int64_t w) {
+  return h == w ? std::to_string(h) : std::to_string(h) + "x" + std::to_string(w);
+}
+
+std::string window_text(const WindowParams& window) {
+  return std::to_string(window.kernel_h) + "x" + std::to_string(window.kernel_w) + "/" +
+         pair_text(window.stride_h, window.stride_w) + " p" + pair_text(window.pad_h, window.pad_w) + " d" +
+         pair_text(window.dilation_h, window.dilation_w);
+}
+
+std::string floats_text(const std::array<float, 4>& values) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < values.size(); ++i) text += (i > 0 ? ", " : "") + float_text(values[i]);
+  return text + ")";
+}
+
+struct ParamsPrinter {
+  std::string operator()(const NoParams&) const { return {}; }
+  std::string operator()(const Conv2dParams& p) const {
+    return window_text(p.window) + " g" + std::to_string(p.groups) + " -> " + std::to_string(p.out_channels) +
+           (p.bias ? " bias" : "");
+  }
+  std::string operator()(const LinearParams& p) const {
+    return "-> " + std::to_string(p.out_features) + (p.bias ? " bias" : "");
+  }
+  std::string operator()(const BatchNormParams& p) const {
+    return "eps " + float_text(p.eps) + " momentum " + float_text(p.momentum);
+  }
+  std::string operator()(const ActivationParams& p) const {
+    const std::string name(activation_name(p.kind));
+    return p.kind == Activation::leaky_relu ? name + " slope " + float_text(p.slope) : name;
+  }
+  std::string operator()(const PoolParams& p) const {
+    return window_text(p.window) + (p.ceil_mode ? " ceil" : "") + (p.count_include_pad ? " count_include_pad" : "");
+  }
+  std::string operator()(const DropoutParams& p) const {
+    return "p " + float_text(p.p) + " layer " + std::to_string(p.layer);
+  }
+  std::string operator()(const LossParams& p) const { return "label_smoothing " + float_text(p.label_smoothing); }
+  std::string operator()(const InputParams& p) const {
+    return "mean " + floats_text(p.mean) + " std " + floats_text(p.std);
+  }
+};
+
+}  // namespace
+
+bool backward_reads_output(Activation kind) {
+  switch (kind) {
+    case Activation::relu:
+    case Activation::leaky_relu:
+    case Activation::relu6:
+    case Activation::sigmoid:
+    case Activation::tanh: return true;
+    case Activation::silu:
+    case Activation::hard_swish:
+    case Activation::gelu: return false;
+  }
+  throw InternalError("unknown activation", "value " + std::to_string(static_cast<int>(kind)));
+}
+
+std::string_view op_kind_name(OpKind kind) {
+  constexpr std::array<std::string_view, 14> kNames{
+      "unpack_slot", "normalize_input", "conv2d", "linear", "batch_norm", "activation", "max_pool",
+      "avg_pool",    "global_avg_pool", "add",    "concat", "flatten",    "dropout",    "softmax_cross_entropy"};
+  static_assert(kNames.size() == static_cast<std::size_t>(OpKind::softmax_cross_entropy) + 1);
+  RENAI_CHECK(static_cast<std::size_t>(kind) < kNames.size(), "operator out of range");
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view pass_name(Pass pass) {
+  constexpr std::array<std::string_view, 5> kNames{"forward", "inference", "backward", "backward_data",
+                                                   "backward_weights"};
+  RENAI_CHECK(static_cast<std::size_t>(pass) < kNames.size(), "pass out of range");
+  return kNames[static_cast<std::size_t>(pass)];
+}
+
+std::string_view activation_name(Activation kind) {
+  constexpr std::array<std::string_view, 8> kNames{"relu",       "leaky_relu", "relu6",   "silu",
+                                                   "hard_swish", "gelu",       "sigmoid", "tanh"};
+  RENAI_CHECK(static_cast<std::size_t>(kind) < kNames.size(), "activation out of range");
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view range_op_name(RangeOp op) {
+  constexpr std::array<std::string_view, 13> kNames{"copy_slot",
+                                                    "zero",
+                                                    "merge_shard",
+                                                    "tree_reduce",
+                                                    "check_and_scale",
+                                                    "sgd",
+                                                    "update_statistics",
+                                                    "fold_batch_norm",
+                                                    "accumulate",
+                                                    "clear_accumulators",
+                                                    "reduce_accumulators",
+                                                    "read_back",
+                                                    "digest"};
+  static_assert(kNames.size() == static_cast<std::size_t>(RangeOp::digest) + 1);
+  RENAI_CHECK(static_cast<std::size_t>(op) < kNames.size(), "range operation out of range");
+  return kNames[static_cast<std::size_t>(op)];
+}
+
+std::string print(const OpParams& params) { return std::visit(ParamsPrinter{}, params); }
+
+std::string print(const RangeParams& params) {
+  return "momentum " + float_text(params.momentum) + (params.nesterov ? " nesterov" : "") + " weight_decay " +
+         float_text(params.weight_decay) + " clip_norm " + float_text(params.clip_norm) + " shards " +
+         std::to_string(params.logical_shards) + "/" + std::to_string(params.local_shards);
+}
+
+}  // namespace renai
