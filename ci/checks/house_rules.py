@@ -59,7 +59,7 @@ def check_code(relative, lines):
             problems.append(f"{relative}: {len(lines)} lines; a header has at most {HEADER_LINES}")
     if suffix in (".hpp", ".cuh", ".h", ".cpp", ".cu", ".py", ".sh"):
         comment = first_comment(lines)
-        if not comment:
+        if not comment and suffix not in (".cpp", ".cu"):  # a source's header says it
             problems.append(f"{relative}: starts without a comment that says what it is")
         if len(lines) > FILE_LINES and not EXPLAINED.search(comment):
             problems.append(f"{relative}: {len(lines)} lines; over {FILE_LINES} the first comment says why "

@@ -161,7 +161,7 @@ class HouseRulesTest(Tree):
         self.expect(house_rules.check, "starts with #pragma once")
 
     def test_file_without_comment(self):
-        self.write("src/base/error.cpp", '#include "renai/base/error.hpp"\nint a();\n// Late.\n')
+        self.write("include/renai/base/error.hpp", "#pragma once\n#include <string>\n// Late.\n")
         self.expect(house_rules.check, "without a comment")
 
     def test_stubs(self):
