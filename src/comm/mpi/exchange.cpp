@@ -1,0 +1,154 @@
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "link.hpp"
+#include "renai/base/check.hpp"
+
+namespace renai::mpi {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// How long a wait polls before it sleeps: a base, and the time that the bytes take at a gigabyte a second, because
+/// large messages move only while somebody polls.
+constexpr microseconds kSpinBase{40};
+constexpr std::int64_t kSpinBytesPerMicrosecond = 1000;
+constexpr microseconds kSpinMost{20'000};
+constexpr microseconds kSleepLeast{20}, kSleepMost{200};
+/// A process that was stopped finds its deadline passed and its messages unread: it reads for this long first.
+constexpr milliseconds kLastLook{50};
+
+/// Sleeps that get longer, with the system's timer slack (50 us by default) cut for the calling thread.
+class BackOff {
+ public:
+  explicit BackOff(std::int64_t bytes)
+      : spin_end_(Clock::now() + std::min(kSpinMost, kSpinBase + microseconds(bytes / kSpinBytesPerMicrosecond))) {}
+  void pause() {
+    if (Clock::now() < spin_end_) {
+      sched_yield();
+      return;
+    }
+    thread_local const int slack = prctl(PR_SET_TIMERSLACK, 5000, 0, 0, 0);
+    static_cast<void>(slack);
+    std::this_thread::sleep_for(sleep_);
+    sleep_ = std::min(kSleepMost, sleep_ * 3 / 2);
+  }
+
+ private:
+  Clock::time_point spin_end_;
+  microseconds sleep_ = kSleepLeast;
+};
+
+std::string describe_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+std::string describe_limit(milliseconds limit) {
+  const auto ms = limit.count();
+  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+}
+
+}  // namespace
+
+Exchange::~Exchange() { abandon(); }
+
+void Exchange::abandon() noexcept {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    if (receives_[i] != 0) {
+      MPI_Cancel(&requests_[i]);
+      // A cancelled receive completes at once, unless its message is half here: that one may never end.
+      int flag = 0;
+      for (int look = 0; look < 100 && flag == 0; ++look) {
+        if (MPI_Test(&requests_[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+      }
+    }
+    if (requests_[i] != MPI_REQUEST_NULL) MPI_Request_free(&requests_[i]);
+  }
+  requests_.clear();
+  peers_.clear();
+  receives_.clear();
+  bytes_ = 0;
+}
+
+void Exchange::reserve(std::size_t messages) {
+  requests_.reserve(messages);
+  peers_.reserve(messages);
+  receives_.reserve(messages);
+}
+
+void Exchange::start(void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm, bool receive) {
+  RENAI_CHECK(size_bytes >= 0 && size_bytes <= (std::int64_t{1} << 30), "a message is larger than MPI's counts");
+  requests_.push_back(MPI_REQUEST_NULL);
+  peers_.push_back(peer);
+  receives_.push_back(receive ? 1 : 0);
+  bytes_ += size_bytes;
+  const int count = static_cast<int>(size_bytes);
+  if (receive) {
+    check_mpi(MPI_Irecv(data, count, MPI_BYTE, peer, tag, comm, &requests_.back()), "MPI_Irecv");
+  } else {
+    check_mpi(MPI_Isend(data, count, MPI_BYTE, peer, tag, comm, &requests_.back()), "MPI_Isend");
+  }
+}
+
+void Exchange::send(const void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm) {
+  start(const_cast<void*>(data), size_bytes, peer, tag, comm, false);
+}
+
+void Exchange::receive(void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm) {
+  start(data, size_bytes, peer, tag, comm, true);
+}
+
+bool Exchange::done() {
+  int flag = 0;
+  check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+  return flag != 0;
+}
+
+std::vector<int> Exchange::missing_ranks() {
+  std::vector<int> silent, unread;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    int flag = 0;
+    check_mpi(MPI_Test(&requests_[i], &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    if (flag == 0) (receives_[i] != 0 ? silent : unread).push_back(peers_[i]);
+  }
+  // Where everything has arrived, the ranks that do not take this rank's data are the ones that hang.
+  std::vector<int>& ranks = silent.empty() ? unread : silent;
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+void Exchange::finish(milliseconds limit, std::string_view stage) {
+  auto end = Clock::now() + limit;
+  bool last_look = false;
+  BackOff back_off(bytes_);
+  for (std::uint32_t look = 0; !done(); ++look) {
+    if (look % 8 == 0) link_->board->check();
+    const auto now = Clock::now();
+    if (now >= end && !last_look) {
+      last_look = true;
+      end = now + kLastLook;
+    } else if (now >= end) {
+      const auto ranks = missing_ranks();
+      if (ranks.empty()) break;
+      throw PeerError("nothing came from " + describe_ranks(ranks) + " while " + std::string(stage),
+                      "waited " + describe_limit(limit),
+                      "look at the messages and the host of that rank; if it was only slow, raise --watchdog-seconds");
+    }
+    back_off.pause();
+  }
+  requests_.clear();
+  peers_.clear();
+  receives_.clear();
+  bytes_ = 0;
+}
+
+}  // namespace renai::mpi

@@ -1,0 +1,105 @@
+#pragma once
+// Link: what all objects of the mpi leaf share: communicators of their own, the failure board, waiting with a deadline.
+
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "renai/base/error.hpp"
+
+namespace renai::mpi {
+
+using Clock = std::chrono::steady_clock;
+
+/// Throws BackendError naming the call unless `code` is MPI_SUCCESS.
+void check_mpi(int code, const char* call);
+
+/// "Open MPI 4.1.4": the first words of what the library says of itself.
+std::string library_name();
+
+/// Where a peer's failure arrives: any wait looks at it, so a failed rank ends everybody's waits at once.
+class FailureBoard {
+ public:
+  FailureBoard(MPI_Comm comm, int rank, int world_size, std::string host);
+
+  /// Throws PeerError when a peer has reported a failure. Cheap, any thread.
+  void check();
+  /// Tells all peers, unless this rank has told them already or itself ends because a peer told it.
+  /// Effects: best effort within half a second; never throws.
+  void post(const Error& error) noexcept;
+  bool peer_failed() const noexcept { return peer_failed_.load(std::memory_order_acquire); }
+  bool failed() const noexcept { return peer_failed() || posted_.load(std::memory_order_acquire); }
+
+ private:
+  void receive();
+  [[noreturn]] void raise() const;
+  void send_to_all(std::string text);
+
+  MPI_Comm comm_;
+  int rank_, world_size_;
+  std::string host_;
+  std::atomic<bool> posted_{false}, peer_failed_{false};
+  mutable std::mutex mutex_;
+  std::string failed_, why_;  ///< Of the first report; written before peer_failed_ is set.
+};
+
+/// Shared by the session, its control groups and communicators. Uses duplicates of MPI_COMM_WORLD, made before any
+/// other thread calls MPI: messages of the three kinds never meet.
+struct Link {
+  Link();
+  /// Frees the communicators. Effects: collective; only for an orderly end.
+  void release();
+  /// Keeps memory that an abandoned send may still read until the process ends.
+  void keep(std::shared_ptr<const void> memory);
+
+  MPI_Comm control = MPI_COMM_NULL, data = MPI_COMM_NULL, failures = MPI_COMM_NULL;
+  int rank = 0, world_size = 1;
+  std::unique_ptr<FailureBoard> board;
+  /// Number of the next control group or communicator: ranks make them in the same order, so tags agree.
+  std::atomic<int> next_control{0}, next_data{0};
+
+ private:
+  std::mutex kept_mutex_;
+  std::vector<std::shared_ptr<const void>> kept_;
+};
+
+/// Tag of message kind `kind` (0..15) of the object with number `instance`.
+int tag_of(int instance, int kind);
+
+/// A set of messages that are started together and waited for together. Capacity is kept between uses.
+class Exchange {
+ public:
+  explicit Exchange(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  ~Exchange();  ///< Gives up what is still open: receives are cancelled, sends left to the library.
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  void reserve(std::size_t messages);
+  void send(const void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm);
+  void receive(void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm);
+  /// Waits for all messages: a short spin, longer the more bytes are on the way, then sleeps of 20 to 200 us.
+  /// Errors: PeerError naming the ranks whose messages are missing, `stage` and the limit; a peer's reported failure.
+  void finish(std::chrono::milliseconds limit, std::string_view stage);
+
+ private:
+  bool done();
+  void abandon() noexcept;
+  std::vector<int> missing_ranks();
+  void start(void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm, bool receive);
+
+  std::shared_ptr<Link> link_;
+  std::vector<MPI_Request> requests_;
+  std::vector<int> peers_;
+  std::vector<char> receives_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace renai::mpi
