@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""The launchers and recipes: quickstart from small files, local and Slurm launchers, every recipe."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import renai_cli  # noqa: E402
+
+LAUNCH = renai_cli.SOURCE / "launch"
+PIXELS = {"fashion-mnist": (28, 1), "mnist-mlp": (28, 1), "cifar10-resnet9": (32, 3)}
+
+
+class QuickstartTest(renai_cli.FolderTest):
+    def test_packs_once_and_trains(self):
+        renai_cli.write_idx(self.folder / "idx")
+        build = os.path.dirname(renai_cli.renai())
+        for attempt in (1, 2):
+            run = self.folder / f"run{attempt}"
+            env = renai_cli.environment(RENAI_IDX=str(self.folder / "idx"), RENAI_DATA=str(self.folder / "data"),
+                                        RENAI_BUILD=build, RENAI_RUN=str(run))
+            output = self.succeeds(renai_cli.run([LAUNCH / "quickstart.sh", "--epochs", "2"], cwd="/", env=env))
+            self.assertEqual("packing" in output, attempt == 1)
+            self.assertNotIn("configuring", output)
+            summary = json.loads((run / "summary.json").read_text())
+            self.assertEqual(summary["status"], "completed")
+            self.assertEqual(summary["world_size"], 2)
+            last = output.strip().splitlines()[-1]
+            self.assertIn(f"val_top1 {summary['val_top1']}", last)
+            self.assertIn(f"digest {summary['digest']}", last)
+
+    def test_missing_files_are_named(self):
+        env = renai_cli.environment(RENAI_IDX=str(self.folder / "none"), RENAI_DATA=str(self.folder / "data"),
+                                    RENAI_BUILD=os.path.dirname(renai_cli.renai()))
+        self.fails(renai_cli.run([LAUNCH / "quickstart.sh"], env=env), 3, "set RENAI_IDX")
+
+
+class LocalTest(renai_cli.FolderTest):
+    def test_wrong_use(self):
+        for words in ([], ["two", "train"], ["0", "train"], ["-1"]):
+            with self.subTest(words=words):
+                self.fails(renai_cli.run([LAUNCH / "local.sh", *words]), 2, "usage:")
+
+    def test_missing_program(self):
+        env = renai_cli.environment(RENAI=str(self.folder / "renai"))
+        self.fails(renai_cli.run([LAUNCH / "local.sh", "1", "train"], env=env), 4, "is missing", "quickstart")
+
+    def test_status_of_the_program_is_handed_on(self):
+        env = renai_cli.environment(RENAI=renai_cli.renai())
+        self.fails(renai_cli.run([LAUNCH / "local.sh", "2", "train", "--data", str(self.folder / "none")], env=env), 2)
+
+
+class SlurmTest(renai_cli.FolderTest):
+    def test_refuses_outside_slurm(self):
+        env = renai_cli.environment()
+        env.pop("SLURM_SUBMIT_DIR", None)
+        process = renai_cli.run([LAUNCH / "slurm.sh"], env=env)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("sbatch", process.stdout)
+
+    def test_missing_program(self):
+        env = renai_cli.environment(SLURM_SUBMIT_DIR=str(self.folder))
+        self.fails(renai_cli.run([LAUNCH / "slurm.sh"], env=env), 4, "is missing")
+
+
+class RecipeTest(renai_cli.FolderTest):
+    def test_every_recipe_is_accepted(self):
+        recipes = sorted((LAUNCH / "recipes").glob("*.toml"))
+        self.assertEqual({recipe.stem for recipe in recipes}, set(PIXELS))
+        for recipe in recipes:
+            side, channels = PIXELS[recipe.stem]
+            data = self.folder / recipe.stem
+            self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "synthetic", "--train", "1024", "--val", "64", "--height", side,
+                                         "--width", side, "--channels", channels, "--out", data]))
+            self.succeeds(renai_cli.run([renai_cli.renai(), "train", "--config", recipe, "--data", data, "--dry-run"]))
+
+    def test_the_default_recipe_is_the_written_one(self):
+        """launch/recipes/fashion-mnist.toml says that it is what `renai train` does without options."""
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "synthetic", "--train", "256", "--val", "64", "--height", "28",
+                                     "--width", "28", "--channels", "1", "--out", self.folder / "data"]))
+        resolved = []
+        for name, words in (("plain", []), ("recipe", ["--config", LAUNCH / "recipes" / "fashion-mnist.toml"])):
+            run = self.folder / name
+            self.succeeds(renai_cli.run([renai_cli.renai(), "train", *words, "--data", self.folder / "data", "--run-dir", run,
+                                         "--steps", "1"]))
+            lines = (run / "recipe.toml").read_text().splitlines()
+            resolved.append([line for line in lines if not line.startswith("run-dir")])
+        self.assertEqual(resolved[0], resolved[1])
+
+
+if __name__ == "__main__":
+    renai_cli.main()

@@ -1,0 +1,82 @@
+"""What scripted tests of the command line share: the program under test, ranks, small data sets, folders."""
+
+import gzip
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+
+
+def renai():
+    """The program under test: RENAI, or build/renai of the checkout."""
+    return os.environ.get("RENAI", str(SOURCE / "build" / "renai"))
+
+
+def environment(**more):
+    """The caller's environment, with Open MPI told that root and many ranks are meant."""
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+               OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
+    env.update(more)
+    return env
+
+
+def run(command, cwd=None, timeout=240, env=None):
+    """Runs a command; returns the finished process with stdout and stderr as text, in one stream."""
+    return subprocess.run([str(word) for word in command], cwd=cwd, timeout=timeout, env=env or environment(), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+
+def on_ranks(ranks, *arguments, **keywords):
+    """Runs renai with arguments on a number of ranks."""
+    return run([SOURCE / "ci" / "mpiexec.sh", ranks, renai(), *arguments], **keywords)
+
+
+def write_idx(folder, train=512, val=128, side=28, classes=10):
+    """The four files of an MNIST-like set, gzip: each class is a bright square at a place of its own, plus some texture."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for prefix, count in (("train", train), ("t10k", val)):
+        labels = bytes((7 * i + i // classes) % classes for i in range(count))
+        pixels = bytearray(count * side * side)
+        for i, label in enumerate(labels):
+            top, left = 2 + 12 * (label // 5), 1 + 5 * (label % 5)
+            for y in range(side):
+                for x in range(side):
+                    inside = top <= y < top + 10 and left <= x < left + 5
+                    pixels[(i * side + y) * side + x] = (200 if inside else 20) + (13 * i + 7 * y + 3 * x) % 32
+        with gzip.open(folder / f"{prefix}-images-idx3-ubyte.gz", "wb", compresslevel=1) as file:
+            file.write(struct.pack(">IIII", 2051, count, side, side) + bytes(pixels))
+        with gzip.open(folder / f"{prefix}-labels-idx1-ubyte.gz", "wb", compresslevel=1) as file:
+            file.write(struct.pack(">II", 2049, count) + labels)
+
+
+class FolderTest(unittest.TestCase):
+    """A test with a folder of its own, removed afterwards."""
+
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = Path(self.temporary.name)
+
+    def tearDown(self):
+        self.temporary.cleanup()
+
+    def succeeds(self, process):
+        self.assertEqual(process.returncode, 0, process.stdout)
+        return process.stdout
+
+    def fails(self, process, code, *texts):
+        self.assertEqual(process.returncode, code, process.stdout)
+        for text in texts:
+            self.assertIn(text, process.stdout)
+        return process.stdout
+
+
+def main():
+    """unittest's main; exits with 1 when no test ran."""
+    program = unittest.main(exit=False, verbosity=2)
+    sys.exit(0 if program.result.wasSuccessful() and program.result.testsRun > 0 else 1)
