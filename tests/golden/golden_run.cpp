@@ -1,0 +1,141 @@
+#include "golden_run.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "renai/base/error.hpp"
+#include "renai/io/hdf5.hpp"
+
+namespace renai::test {
+namespace {
+
+std::filesystem::path golden_path(const std::string& file) { return std::filesystem::path(RENAI_GOLDEN_DIR) / file; }
+
+std::uint64_t mix64(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+template <typename T>
+std::vector<T> read_all(const H5File& file, const std::string& name, DType dtype) {
+  const std::vector<std::int64_t> extents = file.info(name).extents;
+  std::int64_t elems = 1;
+  for (const std::int64_t extent : extents) elems *= extent;
+  std::vector<T> values(static_cast<std::size_t>(elems));
+  file.read(name, dtype, 0, extents.at(0), std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+/// Appends the rows of a [steps, ...] dataset.
+template <typename T>
+void append_rows(const H5File& file, const std::string& name, DType dtype, std::vector<std::vector<T>>& rows) {
+  const std::vector<T> values = read_all<T>(file, name, dtype);
+  const auto count = static_cast<std::size_t>(file.info(name).extents.at(0));
+  const std::size_t width = values.size() / count;
+  for (std::size_t row = 0; row < count; ++row) {
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(row * width);
+    rows.emplace_back(first, first + static_cast<std::ptrdiff_t>(width));
+  }
+}
+
+std::string text_of(const H5File& file, const char* key) {
+  const auto text = file.string_attribute("/", key);
+  if (!text) throw DataError("reading a golden file", std::string("attribute '") + key + "' is missing");
+  return *text;
+}
+
+std::int64_t integer_of(const H5File& file, const char* key) {
+  const auto value = file.int_attribute("/", key);
+  if (!value) throw DataError("reading a golden file", std::string("attribute '") + key + "' is missing");
+  return *value;
+}
+
+void load_momenta(const std::string& base, GoldenRun& run) {
+  std::int64_t step = 0;
+  while (step < run.steps) {
+    std::string number = std::to_string(step);
+    if (number.size() < 2) number.insert(0, "0");
+    const H5File file = H5File::open(golden_path(base + "_momentum" + number + ".h5"));
+    for (const std::string& name : run.parameters) append_rows(file, name, DType::f32, run.momenta[name]);
+    step = static_cast<std::int64_t>(run.momenta[run.parameters.front()].size());
+  }
+}
+
+}  // namespace
+
+GoldenRun load_golden(const std::string& case_name, int shards) {
+  const std::string base = case_name + "_v" + std::to_string(shards);
+  const H5File file = H5File::open(golden_path(base + ".h5"));
+  GoldenRun run;
+  run.model = text_of(file, "model");
+  if (run.model.ends_with(".toml")) run.model = golden_path(run.model).string();
+  run.batch = integer_of(file, "batch");
+  run.steps = integer_of(file, "steps");
+  run.logical_shards = static_cast<int>(integer_of(file, "logical_shards"));
+  run.lr = std::stof(text_of(file, "lr"));
+  run.momentum = std::stof(text_of(file, "momentum"));
+  run.weight_decay = std::stof(text_of(file, "weight_decay"));
+  std::istringstream names(text_of(file, "parameters"));
+  for (std::string name; std::getline(names, name);) run.parameters.push_back(name);
+  run.batch_key = read_all<std::int64_t>(file, "batch_key", DType::i64);
+  run.loss_fp32 = read_all<double>(file, "loss_fp32", DType::f64);
+  run.loss_fp64 = read_all<double>(file, "loss_fp64", DType::f64);
+  run.final_norm_fp32 = read_all<double>(file, "final_norm_fp32", DType::f64);
+  run.final_norm_fp64 = read_all<double>(file, "final_norm_fp64", DType::f64);
+  run.has_states = file.exists("weight_digest");
+  if (!run.has_states) return run;
+  append_rows(file, "weight_digest", DType::u64, run.weight_digest);
+  if (file.exists("bn_running")) {
+    for (const std::string& name : file.children("bn_running")) {
+      append_rows(file, "bn_running/" + name, DType::f32, run.running[name]);
+    }
+  }
+  load_momenta(base, run);
+  return run;
+}
+
+std::vector<float> initial_values(std::int64_t index, std::int64_t elems, std::int64_t fan_in, bool is_bn_scale) {
+  std::vector<float> values(static_cast<std::size_t>(elems));
+  for (std::size_t e = 0; e < values.size(); ++e) {
+    const std::uint64_t bits = mix64(static_cast<std::uint64_t>(index) << 32 | e) >> 40;
+    const double u = static_cast<double>(bits) * 0x1.0p-23 - 1.0;
+    if (fan_in > 0) {
+      values[e] = static_cast<float>(u * std::sqrt(1.0 / static_cast<double>(fan_in)));
+    } else {
+      values[e] = static_cast<float>(is_bn_scale ? 1.0 + u * 0.25 : u * 0.125);
+    }
+  }
+  return values;
+}
+
+std::vector<std::int32_t> golden_labels(std::int64_t key, std::int64_t batch) {
+  std::vector<std::int32_t> labels;
+  for (std::int64_t n = 0; n < batch; ++n) labels.push_back(static_cast<std::int32_t>((n * 7 + n / 10 + key * 3) % 10));
+  return labels;
+}
+
+std::vector<std::uint8_t> golden_images(std::int64_t key, std::int64_t batch, std::int64_t h, std::int64_t w,
+                                        std::int64_t c) {
+  const std::vector<std::int32_t> labels = golden_labels(key, batch);
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(batch * h * w * c));
+  std::uint64_t position = 0;
+  for (std::int64_t n = 0; n < batch; ++n) {
+    const std::int64_t label = labels[static_cast<std::size_t>(n)];
+    for (std::int64_t y = 0; y < h; ++y) {
+      for (std::int64_t x = 0; x < w; ++x) {
+        for (std::int64_t channel = 0; channel < c; ++channel) {
+          const std::int64_t stripes =
+              (label * 37 + y * (label + 3) * 5 + x * (label % 4 + 1) * 9 + channel * 50) % 192;
+          const std::uint64_t noise = mix64(static_cast<std::uint64_t>(key + 1) << 40 | position) >> 58;
+          pixels[position++] = static_cast<std::uint8_t>(stripes + static_cast<std::int64_t>(noise));
+        }
+      }
+    }
+  }
+  return pixels;
+}
+
+}  // namespace renai::test

@@ -1,0 +1,37 @@
+#pragma once
+// A stored training run of PyTorch (see README.md) and the formulas that its files leave out.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace renai::test {
+
+struct GoldenRun {
+  std::string model;  ///< Zoo name or path of a TOML file.
+  std::int64_t batch = 0, steps = 0;
+  int logical_shards = 1;
+  float lr = 0, momentum = 0, weight_decay = 0;
+  std::vector<std::string> parameters;
+  std::vector<std::int64_t> batch_key;
+  std::vector<double> loss_fp32, loss_fp64, final_norm_fp32, final_norm_fp64;
+  bool has_states = false;
+  /// By name, then step: momentum and running statistics after the step.
+  std::map<std::string, std::vector<std::vector<float>>> momenta, running;
+  std::vector<std::vector<std::uint64_t>> weight_digest;  ///< By step, then parameter.
+};
+
+/// Reads `<case>_v<shards>.h5` and, where there are states, its momentum files. Errors: DataError.
+GoldenRun load_golden(const std::string& case_name, int shards);
+
+/// Start value of a parameter in PyTorch's layout. `extents` are PyTorch's; `fan_in` is that of its layer's weight;
+/// 0 for batch norm.
+std::vector<float> initial_values(std::int64_t index, std::int64_t elems, std::int64_t fan_in, bool is_bn_scale);
+
+std::vector<std::int32_t> golden_labels(std::int64_t key, std::int64_t batch);
+/// uint8 [batch, h, w, c].
+std::vector<std::uint8_t> golden_images(std::int64_t key, std::int64_t batch, std::int64_t h, std::int64_t w,
+                                        std::int64_t c);
+
+}  // namespace renai::test

@@ -1,0 +1,238 @@
+// The training step against PyTorch: each of 20 steps from PyTorch's own state, then running free.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "golden_run.hpp"
+#include "renai/base/digest.hpp"
+#include "renai/base/error.hpp"
+#include "step_harness.hpp"
+
+namespace renai::test {
+namespace {
+
+constexpr double kLossTolerance = 1e-5;
+constexpr double kUpdateTolerance = 1e-4;
+/// Running free, the deviation from float64 may be this many times PyTorch's own.
+constexpr double kFreeFactor = 3.0;
+
+struct GoldenCase {
+  const char* backend;
+  const char* name;
+  int logical_shards;
+  std::int64_t h, w, c;
+};
+
+std::ostream& operator<<(std::ostream& out, const GoldenCase& item) {
+  return out << item.backend << " " << item.name << " V=" << item.logical_shards;
+}
+
+std::string case_name(const ::testing::TestParamInfo<GoldenCase>& info) {
+  return std::string(info.param.backend) + "_" + info.param.name + "_v" + std::to_string(info.param.logical_shards);
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& name) {
+  return name == "cpu" ? make_cpu_backend(1) : make_reference_backend();
+}
+
+StepHarness make_harness(const GoldenCase& item, const GoldenRun& run, int logical_shards) {
+  StepHarnessOptions options;
+  options.model = load_model(run.model);
+  options.batch = run.batch;
+  options.h = item.h;
+  options.w = item.w;
+  options.c = item.c;
+  options.logical_shards = logical_shards;
+  options.lr = run.lr;
+  options.momentum = run.momentum;
+  options.weight_decay = run.weight_decay;
+  options.input.mean = {128, 128, 128, 128};
+  options.input.std = {64, 64, 64, 64};
+  return StepHarness(options, make_backend(item.backend));
+}
+
+double norm(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * value;
+  return std::sqrt(sum);
+}
+
+/// |a - b| / |b| in the Euclidean norm.
+double relative_distance(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    sum += difference * difference;
+  }
+  const double scale = norm(b);
+  if (scale == 0) return sum == 0 ? 0.0 : std::numeric_limits<double>::infinity();
+  return std::sqrt(sum) / scale;
+}
+
+std::vector<float> difference(std::span<const float> a, std::span<const float> b) {
+  std::vector<float> result(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i) result[i] = a[i] - b[i];
+  return result;
+}
+
+using Values = std::map<std::string, std::vector<float>>;
+
+/// Start values by the formula of README.md.
+Values start_weights(const StepHarness& harness, const GoldenRun& run) {
+  Values weights;
+  std::int64_t fan_in = 0;
+  for (std::size_t i = 0; i < run.parameters.size(); ++i) {
+    const std::string& name = run.parameters[i];
+    const auto& params = harness.graph().params();
+    const auto info = std::find_if(params.begin(), params.end(), [&](const ParamInfo& p) { return p.name == name; });
+    if (info == params.end()) throw DataError("reading a golden run", "the model has no parameter " + name);
+    const bool is_norm = info->kind == ParamKind::bn_scale || info->kind == ParamKind::bn_bias;
+    const std::int64_t elems = harness.param_elems(name);
+    if (info->kind == ParamKind::conv_weight || info->kind == ParamKind::linear_weight) {
+      const DTensor& place = harness.plans().front().tensor(info->weight);
+      fan_in = elems / place.shape[0];
+    }
+    weights[name] =
+        initial_values(static_cast<std::int64_t>(i), elems, is_norm ? 0 : fan_in, info->kind == ParamKind::bn_scale);
+  }
+  return weights;
+}
+
+/// The state that PyTorch had before a step.
+struct State {
+  Values weights, momenta, running;
+};
+
+State start_state(const StepHarness& harness, const GoldenRun& run) {
+  State state;
+  state.weights = start_weights(harness, run);
+  for (const auto& [name, values] : state.weights) state.momenta[name].assign(values.size(), 0.0f);
+  for (const NormInfo& info : harness.graph().norms()) {
+    const std::size_t channels = harness.running(info.name + ".running_mean").size();
+    state.running[info.name + ".running_mean"].assign(channels, 0.0f);
+    state.running[info.name + ".running_var"].assign(channels, 1.0f);
+  }
+  return state;
+}
+
+void load(StepHarness& harness, const State& state) {
+  for (const auto& [name, values] : state.weights) harness.set_param(name, values);
+  for (const auto& [name, values] : state.momenta) harness.set_momentum(name, values);
+  for (const auto& [name, values] : state.running) harness.set_running(name, values);
+}
+
+/// Moves the state on to that after `step`, as PyTorch computed it; checks the rebuilt weights by their digests.
+void advance(State& state, const GoldenRun& run, std::size_t step) {
+  for (std::size_t i = 0; i < run.parameters.size(); ++i) {
+    const std::string& name = run.parameters[i];
+    std::vector<float>& momentum = state.momenta[name];
+    std::vector<float>& weights = state.weights[name];
+    momentum = run.momenta.at(name)[step];
+    ASSERT_EQ(momentum.size(), weights.size()) << name;
+    for (std::size_t e = 0; e < weights.size(); ++e) weights[e] = std::fma(-run.lr, momentum[e], weights[e]);
+    ASSERT_EQ(tensor_digest(weights).low, run.weight_digest[step][i]) << name << " after step " << step;
+  }
+  for (auto& [name, values] : state.running) values = run.running.at(name)[step];
+}
+
+double step_on(StepHarness& harness, const GoldenCase& item, const GoldenRun& run, std::size_t step) {
+  const std::int64_t key = run.batch_key[step];
+  return harness.step(golden_images(key, run.batch, item.h, item.w, item.c), golden_labels(key, run.batch));
+}
+
+class FromTorchState : public ::testing::TestWithParam<GoldenCase> {};
+
+TEST_P(FromTorchState, LossAndUpdatesOfEveryStep) {
+  const GoldenCase& item = GetParam();
+  // Without batch norm the states of V = 1 serve every V.
+  const bool own_states = load_golden(item.name, item.logical_shards).has_states;
+  const GoldenRun run = load_golden(item.name, own_states ? item.logical_shards : 1);
+  StepHarness harness = make_harness(item, run, item.logical_shards);
+  State state = start_state(harness, run);
+  double worst_loss = 0, worst_update = 0;
+  for (std::size_t step = 0; step < static_cast<std::size_t>(run.steps); ++step) {
+    SCOPED_TRACE("step " + std::to_string(step));
+    load(harness, state);
+    const State before = state;
+    const double loss = step_on(harness, item, run, step);
+    advance(state, run, step);
+    EXPECT_NEAR(loss, run.loss_fp32[step], kLossTolerance);
+    worst_loss = std::max(worst_loss, std::abs(loss - run.loss_fp32[step]));
+    for (const std::string& name : run.parameters) {
+      const std::vector<float> own = difference(harness.param(name), before.weights.at(name));
+      const std::vector<float> wanted = difference(state.weights.at(name), before.weights.at(name));
+      const double error = relative_distance(own, wanted);
+      EXPECT_LE(error, kUpdateTolerance) << name;
+      EXPECT_LE(relative_distance(harness.momentum(name), state.momenta.at(name)), kUpdateTolerance) << name;
+      worst_update = std::max(worst_update, error);
+    }
+    for (const auto& [name, values] : state.running) {
+      EXPECT_LE(relative_distance(harness.running(name), values), kUpdateTolerance) << name;
+    }
+    if (HasFailure()) break;
+  }
+  RecordProperty("worst_loss", std::to_string(worst_loss));
+  RecordProperty("worst_update", std::to_string(worst_update));
+}
+
+TEST_P(FromTorchState, AnotherBatchIsSeen) {
+  // The tolerances are no walk-over: the step of another batch fails them.
+  const GoldenCase& item = GetParam();
+  const bool own_states = load_golden(item.name, item.logical_shards).has_states;
+  const GoldenRun run = load_golden(item.name, own_states ? item.logical_shards : 1);
+  StepHarness harness = make_harness(item, run, item.logical_shards);
+  State state = start_state(harness, run);
+  load(harness, state);
+  const double loss = step_on(harness, item, run, 1);
+  advance(state, run, 0);
+  EXPECT_GT(std::abs(loss - run.loss_fp32[0]), kLossTolerance);
+  EXPECT_GT(relative_distance(harness.momentum(run.parameters[0]), state.momenta.at(run.parameters[0])),
+            kUpdateTolerance);
+}
+
+class RunningFree : public ::testing::TestWithParam<GoldenCase> {};
+
+TEST_P(RunningFree, DeviationIsWithinThreeTimesThatOfTorch) {
+  const GoldenCase& item = GetParam();
+  const GoldenRun run = load_golden(item.name, item.logical_shards);
+  StepHarness harness = make_harness(item, run, item.logical_shards);
+  load(harness, start_state(harness, run));
+  double own = 0, of_torch = 0, rounding = 0;
+  for (std::size_t step = 0; step < static_cast<std::size_t>(run.steps); ++step) {
+    const double loss = step_on(harness, item, run, step);
+    own = std::max(own, std::abs(loss - run.loss_fp64[step]));
+    of_torch = std::max(of_torch, std::abs(run.loss_fp32[step] - run.loss_fp64[step]));
+    // The loss is a float32 sum over the batch on our side: its last place cannot be told from a deviation.
+    rounding = std::max(rounding, run.loss_fp64[step] * static_cast<double>(std::numeric_limits<float>::epsilon()));
+  }
+  EXPECT_LE(own, kFreeFactor * of_torch + rounding) << "PyTorch's own deviation is " << of_torch;
+  for (std::size_t i = 0; i < run.parameters.size(); ++i) {
+    const double deviation = std::abs(run.final_norm_fp32[i] - run.final_norm_fp64[i]);
+    const double tolerance = 1e-5 * run.final_norm_fp64[i] + kFreeFactor * deviation;
+    EXPECT_NEAR(norm(harness.param(run.parameters[i])), run.final_norm_fp64[i], tolerance) << run.parameters[i];
+  }
+  RecordProperty("deviation", std::to_string(own));
+  RecordProperty("deviation_of_torch", std::to_string(of_torch));
+}
+
+std::vector<GoldenCase> cases(bool with_full_size) {
+  std::vector<GoldenCase> result;
+  for (const char* backend : {"cpu", "reference"}) {
+    for (const int shards : {1, 8}) {
+      result.push_back({backend, "lenet5", shards, 28, 28, 1});
+      result.push_back({backend, "resnet9_narrow", shards, 32, 32, 3});
+    }
+  }
+  if (with_full_size) {
+    for (const int shards : {1, 8}) result.push_back({"cpu", "resnet9", shards, 32, 32, 3});
+  }
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, FromTorchState, ::testing::ValuesIn(cases(false)), case_name);
+INSTANTIATE_TEST_SUITE_P(Golden, RunningFree, ::testing::ValuesIn(cases(true)), case_name);
+
+}  // namespace
+}  // namespace renai::test

@@ -1,0 +1,306 @@
+#include "step_harness.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "renai/base/check.hpp"
+#include "renai/comm/mpi.hpp"
+#include "renai/device/host.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/graph/shape_inference.hpp"
+
+namespace renai::test {
+namespace {
+
+/// The variant that every step uses.
+constexpr int kVariant = 0;
+
+GraphOptions graph_options(const StepHarnessOptions& options) {
+  GraphOptions result;
+  result.classes = options.classes;
+  result.input_channels = options.c;
+  result.world_size = 1;
+  result.logical_shards = options.logical_shards;
+  result.input = options.input;
+  result.label_smoothing = options.label_smoothing;
+  result.momentum = options.momentum;
+  result.nesterov = options.nesterov;
+  result.weight_decay = options.weight_decay;
+  return result;
+}
+
+/// The node that makes a tensor in the training graphs; nullptr for the network's input and for parameters.
+const ComputeNode* producer(const ComputationGraph& graph, TensorId id) {
+  for (const GraphId graph_id : {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD}) {
+    for (const Node& node : graph.nodes(graph_id)) {
+      if (!node.is_compute()) continue;
+      const auto& compute = std::get<ComputeNode>(node.work);
+      if (std::find(compute.outputs.begin(), compute.outputs.end(), id) != compute.outputs.end()) return &compute;
+    }
+  }
+  return nullptr;
+}
+
+/// The forward node that reads a weight.
+const ComputeNode& consumer(const ComputationGraph& graph, TensorId weight) {
+  for (const GraphId graph_id : {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD}) {
+    for (const Node& node : graph.nodes(graph_id)) {
+      if (!node.is_compute()) continue;
+      const auto& compute = std::get<ComputeNode>(node.work);
+      const auto& inputs = compute.inputs;
+      if (compute.pass == Pass::forward && std::find(inputs.begin(), inputs.end(), weight) != inputs.end()) {
+        return compute;
+      }
+    }
+  }
+  throw InternalError("finding the layer of a weight", "no forward node reads it");
+}
+
+std::array<std::int64_t, 4> krsc(const std::array<std::int64_t, 4>& kcrs, std::size_t index) {
+  const auto [k, c, r, s] = kcrs;
+  const auto e = static_cast<std::int64_t>(index);
+  // Element of K R S C to its place in K C R S.
+  const std::int64_t ic = e % c, is = e / c % s, ir = e / (c * s) % r, ik = e / (c * s * r);
+  return {ik, ic, ir, is};
+}
+
+std::size_t logical_place(const std::array<std::int64_t, 4>& extents, std::size_t stored) {
+  const auto at = krsc(extents, stored);
+  return static_cast<std::size_t>(((at[0] * extents[1] + at[1]) * extents[2] + at[2]) * extents[3] + at[3]);
+}
+
+}  // namespace
+
+StepHarness::StepHarness(const StepHarnessOptions& options, std::unique_ptr<Backend> backend)
+    : options_(options),
+      backend_(std::move(backend)),
+      device_(make_host_device()),
+      control_(make_self_control_group()),
+      communicator_(make_self_communicator()) {
+  build_plans();
+  book();
+}
+
+void StepHarness::build_plans() {
+  GraphOptions graph_opts = graph_options(options_);
+  SpecRequest request;
+  request.train_samples = request.val_samples = request.global_batch = request.val_global_batch = options_.batch;
+  request.logical_shards = options_.logical_shards;
+  request.resolutions = {{options_.h, 0}};
+  request.val_resolution = options_.h;
+  request.channels = options_.c;
+  specs_ = make_specs(request);
+  {
+    const ComputationGraph plain = build_computation_graph(options_.model, graph_opts);
+    const ShapeTable shapes = derive_shapes(plain, specs_);
+    graph_opts.bucket_of_param = assign_buckets(plain, shapes[kVariant], options_.bucket_bytes);
+  }
+  graph_ = std::make_unique<ComputationGraph>(build_computation_graph(options_.model, graph_opts));
+  shapes_ = derive_shapes(*graph_, specs_);
+  book_ = backend_->survey(*graph_, shapes_, specs_);
+  verify(book_, *graph_, static_cast<int>(specs_.size()));
+  PlanRequest plan;
+  plan.graph = graph_.get();
+  plan.book = &book_;
+  plan.specs = specs_;
+  plan.shapes = &shapes_;
+  plan.slot = SlotLayout::make(options_.batch / options_.logical_shards, options_.h, options_.w, options_.c);
+  plan.reuse_slots = options_.reuse_slots;
+  plans_ = build_memory_plans(plan);
+  verify(plan, plans_);
+  atlas_ = std::make_unique<GraphAtlas>(build_atlas(*graph_, specs_));
+}
+
+void StepHarness::book() {
+  arena_ = device_->allocate(plans_.front().arena_bytes);
+  for (Buffer& buffer : staging_) buffer = device_->allocate_pinned(plans_.front().slot.size_bytes);
+  read_back_ = device_->allocate_pinned(kReadBackSlots * kReadBackBytes);
+  for (int i = 0; i < graph_->deep_buckets(); ++i) bucket_events_.push_back(device_->create_event());
+  for (int i = 0; i < kStreamCount; ++i) streams_.push_back(device_->create_stream(i));
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    BindContext context;
+    context.graph = graph_.get();
+    context.book = &book_;
+    context.plan = &plans_[i];
+    context.spec = static_cast<int>(i);
+    context.arena = arena_.data();
+    context.staging = {staging_[0].data(), staging_[1].data()};
+    context.read_back = read_back_.data();
+    context.bucket_events = bucket_events_;
+    context.communicator = communicator_.get();
+    contexts_.push_back(context);
+  }
+  captured_ = capture_atlas(*atlas_, contexts_, *backend_, streams_, *control_);
+  // Warming up ran kernels on the arena: what counts as state starts from zero again.
+  std::memset(arena_.data(), 0, static_cast<std::size_t>(arena_.size_bytes()));
+}
+
+std::vector<std::string> StepHarness::param_names() const {
+  std::vector<std::string> names;
+  for (const ParamInfo& info : graph_->params()) names.push_back(info.name);
+  return names;
+}
+
+const ParamInfo& StepHarness::find_param(const std::string& name) const {
+  for (const ParamInfo& info : graph_->params()) {
+    if (info.name == name) return info;
+  }
+  throw UserError("finding parameter '" + name + "'", "the model has none of this name");
+}
+
+TensorId StepHarness::find_running(const std::string& name) const {
+  for (const NormInfo& info : graph_->norms()) {
+    if (name == info.name + ".running_mean") return info.running_mean;
+    if (name == info.name + ".running_var") return info.running_var;
+  }
+  throw UserError("finding running statistics '" + name + "'", "the model has none of this name");
+}
+
+std::span<float> StepHarness::values_of(TensorId id) const {
+  const DTensor& place = plans_[kVariant].tensor(id);
+  RENAI_CHECK(place.placed() && place.dtype == DType::f32, graph_->tensor(id).name + " is not stored as f32");
+  RENAI_CHECK(place.shape.rank() == 0 || place.padded_c == 0 || place.padded_c == place.shape[place.shape.rank() - 1],
+              graph_->tensor(id).name + " is padded");
+  return {reinterpret_cast<float*>(arena_.data() + place.offset_bytes), static_cast<std::size_t>(place.shape.elems())};
+}
+
+std::vector<float> StepHarness::tensor(TensorId id) const {
+  const auto values = values_of(id);
+  return {values.begin(), values.end()};
+}
+
+std::array<std::int64_t, 4> StepHarness::logical_extents(const ParamInfo& info) const {
+  const auto& shapes = shapes_[kVariant];
+  const Shape& shape = shapes[static_cast<std::size_t>(info.weight)];
+  if (info.kind == ParamKind::conv_weight) return {shape[0], shape[3], shape[1], shape[2]};
+  if (info.kind != ParamKind::linear_weight) return {shape.elems(), 1, 1, 1};
+  // A linear layer after a flatten reads H x W x C; the walk stops at the first operator that mixes features.
+  TensorId input = consumer(*graph_, info.weight).inputs.front();
+  for (const ComputeNode* node = producer(*graph_, input); node != nullptr; node = producer(*graph_, input)) {
+    if (node->op != OpKind::activation && node->op != OpKind::dropout && node->op != OpKind::flatten) break;
+    input = node->inputs.front();
+    if (node->op == OpKind::flatten) {
+      const Shape& map = shapes[static_cast<std::size_t>(input)];
+      return {shape[0], map.c(), map.h(), map.w()};
+    }
+  }
+  return {shape[0], shape[1], 1, 1};
+}
+
+std::vector<float> StepHarness::read_param(const ParamInfo& info, TensorId id) const {
+  const auto extents = logical_extents(info);
+  const auto stored = values_of(id);
+  std::vector<float> logical(stored.size());
+  for (std::size_t i = 0; i < stored.size(); ++i) logical[logical_place(extents, i)] = stored[i];
+  return logical;
+}
+
+void StepHarness::write_param(const ParamInfo& info, TensorId id, std::span<const float> values) {
+  const auto extents = logical_extents(info);
+  const auto stored = values_of(id);
+  RENAI_CHECK(values.size() == stored.size(), info.name + " has another number of elements");
+  for (std::size_t i = 0; i < stored.size(); ++i) stored[i] = values[logical_place(extents, i)];
+}
+
+std::int64_t StepHarness::param_elems(const std::string& name) const {
+  return shapes_[kVariant][static_cast<std::size_t>(find_param(name).weight)].elems();
+}
+
+std::vector<float> StepHarness::param(const std::string& name) const {
+  const ParamInfo& info = find_param(name);
+  return read_param(info, info.weight);
+}
+
+std::vector<float> StepHarness::grad(const std::string& name) const {
+  const ParamInfo& info = find_param(name);
+  return read_param(info, info.grad);
+}
+
+std::vector<float> StepHarness::momentum(const std::string& name) const {
+  const ParamInfo& info = find_param(name);
+  return read_param(info, info.momentum);
+}
+
+void StepHarness::set_param(const std::string& name, std::span<const float> values) {
+  const ParamInfo& info = find_param(name);
+  write_param(info, info.weight, values);
+}
+
+void StepHarness::set_momentum(const std::string& name, std::span<const float> values) {
+  const ParamInfo& info = find_param(name);
+  write_param(info, info.momentum, values);
+}
+
+std::vector<float> StepHarness::running(const std::string& name) const { return tensor(find_running(name)); }
+
+void StepHarness::set_running(const std::string& name, std::span<const float> values) {
+  const auto stored = values_of(find_running(name));
+  RENAI_CHECK(values.size() == stored.size(), name + " has another number of elements");
+  std::copy(values.begin(), values.end(), stored.begin());
+}
+
+void StepHarness::stage(int shard, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
+  const SlotLayout& slot = plans_[kVariant].slot;
+  std::byte* at = staging_[static_cast<std::size_t>(shard % 2)].data();
+  const std::int64_t first = shard * slot.rows;
+  ControlBlock control;
+  control.seed = options_.seed;
+  control.step = step_;
+  control.shard = control.local_shard = shard;
+  control.rows = control.valid_rows = static_cast<std::int32_t>(slot.rows);
+  control.lr = options_.lr;
+  control.momentum = options_.momentum;
+  std::memcpy(at + slot.control_offset, &control, sizeof control);
+  const std::int64_t image_bytes = slot.h * slot.w * slot.c;
+  std::memcpy(at + slot.images_offset, images.data() + first * image_bytes,
+              static_cast<std::size_t>(slot.rows * image_bytes));
+  std::memcpy(at + slot.labels_offset, labels.data() + first,
+              static_cast<std::size_t>(slot.rows) * sizeof(std::int32_t));
+  for (std::int64_t row = 0; row < slot.rows; ++row) {
+    const std::int64_t id = first + row;
+    const float weight = 1.0f;
+    SampleParams params;
+    params.crop_h = static_cast<std::int32_t>(slot.h);
+    params.crop_w = static_cast<std::int32_t>(slot.w);
+    std::memcpy(at + slot.ids_offset + row * 8, &id, sizeof id);
+    std::memcpy(at + slot.weights_offset + row * 4, &weight, sizeof weight);
+    std::memcpy(at + slot.params_offset + row * static_cast<std::int64_t>(sizeof params), &params, sizeof params);
+  }
+}
+
+void StepHarness::launch(GraphId id) {
+  const AtlasSlot& slot = atlas_->slot(kVariant, id);
+  if (!slot.used) return;
+  Stream& stream = *streams_[static_cast<std::size_t>(slot.stream)];
+  const CapturedGraph& graph = captured_.graphs[static_cast<std::size_t>(slot.capture)];
+  for (int part = 0; part < graph.part_count(); ++part) graph.launch(stream, part);
+  stream.synchronize();
+}
+
+double StepHarness::step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
+  RENAI_CHECK(static_cast<std::int64_t>(labels.size()) == options_.batch, "labels do not fill the batch");
+  RENAI_CHECK(static_cast<std::int64_t>(images.size()) == options_.batch * options_.h * options_.w * options_.c,
+              "images do not fill the batch");
+  launch(GraphId::ZERO_GRAD);
+  for (int shard = 0; shard < options_.logical_shards; ++shard) {
+    stage(shard, images, labels);
+    const bool b = shard % 2 != 0;
+    launch(b ? GraphId::TRANSFER_B : GraphId::TRANSFER_A);
+    launch(b ? GraphId::FIRST_LAYER_FWD_B : GraphId::FIRST_LAYER_FWD_A);
+    launch(GraphId::DEEP_FWD_BWD);
+    launch(b ? GraphId::FIRST_LAYER_BWD_B : GraphId::FIRST_LAYER_BWD_A);
+    launch(GraphId::CAST_DEEP_GRAD);
+    launch(GraphId::CAST_FIRST_GRAD);
+  }
+  for (const GraphId id :
+       {GraphId::NAN_CHECK_AND_GRAD_SCALING, GraphId::OPTIMIZER, GraphId::UPDATE_STATS, GraphId::ACCUM_METRICS}) {
+    launch(id);
+  }
+  ++step_;
+  const Region& metrics = plans_[kVariant].region(region_name::kMetrics);
+  std::array<float, 2> sums{};
+  std::memcpy(sums.data(), arena_.data() + metrics.offset_bytes, sizeof sums);
+  return static_cast<double>(sums[0]) / static_cast<double>(sums[1]);
+}
+
+}  // namespace renai::test

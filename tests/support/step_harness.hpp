@@ -1,0 +1,97 @@
+#pragma once
+// StepHarness: one training step of a small model on one rank, through plan, capture and replay, with every tensor in
+// reach of a test. Add step_harness.cpp to the test's sources.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "renai/backend/backend.hpp"
+#include "renai/backend/pre_capture.hpp"
+#include "renai/comm/communicator.hpp"
+#include "renai/comm/control_group.hpp"
+#include "renai/device/device.hpp"
+#include "renai/graph/computation_graph.hpp"
+#include "renai/plan/graph_atlas.hpp"
+#include "renai/plan/memory_plan.hpp"
+
+namespace renai::test {
+
+struct StepHarnessOptions {
+  ModelSpec model;
+  std::int64_t batch = 8, h = 28, w = 28, c = 1;
+  std::int64_t classes = 10;
+  int logical_shards = 1;
+  float lr = 0.1f, momentum = 0.9f, weight_decay = 0.0f;
+  bool nesterov = false;
+  float label_smoothing = 0.0f;
+  InputParams input;
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  bool reuse_slots = true;
+  std::uint64_t seed = 1;
+};
+
+/// Parameters, gradients and momentum go in and out in logical layout (convolution K C R S, linear K x (C H W)).
+class StepHarness {
+ public:
+  StepHarness(const StepHarnessOptions& options, std::unique_ptr<Backend> backend);
+
+  const ComputationGraph& graph() const { return *graph_; }
+  const std::vector<MemoryPlan>& plans() const { return plans_; }
+  const GraphAtlas& atlas() const { return *atlas_; }
+
+  std::vector<std::string> param_names() const;
+  std::int64_t param_elems(const std::string& name) const;
+  std::vector<float> param(const std::string& name) const;
+  /// The gradient of the step's mean loss, as the optimizer saw it.
+  std::vector<float> grad(const std::string& name) const;
+  std::vector<float> momentum(const std::string& name) const;
+  void set_param(const std::string& name, std::span<const float> values);
+  void set_momentum(const std::string& name, std::span<const float> values);
+  /// "bn1.running_mean", "bn1.running_var".
+  std::vector<float> running(const std::string& name) const;
+  void set_running(const std::string& name, std::span<const float> values);
+
+  /// One step on `images` (uint8, [batch, h, w, c]) and `labels` ([batch]); returns the mean loss. Shard s takes the
+  /// rows from s * batch / V on.
+  double step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
+  std::int64_t steps_done() const { return step_; }
+  /// Values of any placed tensor of the training variant, as f32 in stored layout.
+  std::vector<float> tensor(TensorId id) const;
+
+ private:
+  void build_plans();
+  void book();
+  void stage(int shard, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
+  void launch(GraphId id);
+  const ParamInfo& find_param(const std::string& name) const;
+  TensorId find_running(const std::string& name) const;
+  std::vector<float> read_param(const ParamInfo& info, TensorId id) const;
+  void write_param(const ParamInfo& info, TensorId id, std::span<const float> values);
+  std::array<std::int64_t, 4> logical_extents(const ParamInfo& info) const;
+  std::span<float> values_of(TensorId id) const;
+
+  StepHarnessOptions options_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<ControlGroup> control_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<ComputationGraph> graph_;
+  std::vector<CompileSpec> specs_;
+  ShapeTable shapes_;
+  KernelBook book_;
+  std::vector<MemoryPlan> plans_;
+  std::unique_ptr<GraphAtlas> atlas_;
+  Buffer arena_, read_back_;
+  std::array<Buffer, 2> staging_;
+  std::vector<std::unique_ptr<Event>> bucket_events_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<BindContext> contexts_;
+  PreCaptureResult captured_;  // Goes before streams and events.
+  std::int64_t step_ = 0;
+};
+
+}  // namespace renai::test
