@@ -72,9 +72,15 @@ void assign_bucket_events(ComputationGraph::Parts& parts) {
     const std::int32_t last = writers[bucket].back();
     Node& recorder = nodes[static_cast<std::size_t>(last)];
     recorder.records_event = static_cast<std::int32_t>(bucket);
-    for (std::size_t k = writers[bucket].size(); k-- > 0;) {
-      const std::int32_t writer = writers[bucket][k];
-      if (writer != last && !HappensBefore(nodes).before(writer, last)) recorder.waits.push_back(writer);
+    std::map<int, std::int32_t> others;  // Branch -> the bucket's last writer there, which covers the earlier ones.
+    for (const std::int32_t writer : writers[bucket]) {
+      const int branch = nodes[static_cast<std::size_t>(writer)].branch;
+      if (branch != recorder.branch) others[branch] = writer;
+    }
+    if (others.empty()) continue;
+    const HappensBefore order(nodes);
+    for (const auto& [branch, writer] : others) {
+      if (!order.before(writer, last)) recorder.waits.push_back(writer);
     }
     std::sort(recorder.waits.begin(), recorder.waits.end());
   }

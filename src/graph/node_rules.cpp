@@ -135,7 +135,7 @@ bool known_region(const std::string& name) {
   for (const std::string_view root :
        {region::kMetrics, region::kBnBatch, region::kShardValues, region::kBnRunning, region::kBnFolded,
         region::kScalars, region::kAccumulators, region::kDigests, region::kSlotA, region::kSlotB, region::kStaged,
-        region::kWeights, region::kGrad, region::kMomentum}) {
+        region::kWeights, region::kGrad, region::kMomentum, region::kCommScratch, region::kTransient}) {
     if (name == root) return true;
   }
   for (const std::string_view parent : {region::kWeights, region::kGrad, region::kMomentum}) {

@@ -13,7 +13,8 @@
 
 namespace renai::testing {
 
-/// What random models may look like. They are valid at every one of `resolutions`, with equal parameters at all of them.
+/// What random models may look like. They are valid at every one of `resolutions`, with equal parameters at all of
+/// them.
 struct RandomModelOptions {
   int min_layers = 2, max_layers = 20;  ///< Before the layers that join open branches and classify.
   std::vector<std::int64_t> resolutions{16};
@@ -33,8 +34,9 @@ class RandomModel {
     Value input{"input", options_.channels, true, {}, false};
     for (const std::int64_t size : options_.resolutions) input.sizes.push_back({size, size});
     values_.push_back(input);
-    const int layers = options_.min_layers + static_cast<int>(below(static_cast<std::uint64_t>(
-                                                 options_.max_layers - options_.min_layers + 1)));
+    const int layers =
+        options_.min_layers +
+        static_cast<int>(below(static_cast<std::uint64_t>(options_.max_layers - options_.min_layers + 1)));
     while (static_cast<int>(spec_.layers.size()) < layers) grow();
     join();
     return spec_;
@@ -82,7 +84,8 @@ class RandomModel {
       case 3: return add_norm(x);
       case 4:
       case 5: return add_activation(x);
-      case 6: return values_[x].map ? add_window(chance(50) ? LayerKind::max_pool : LayerKind::avg_pool, x) : add_linear(x);
+      case 6:
+        return values_[x].map ? add_window(chance(50) ? LayerKind::max_pool : LayerKind::avg_pool, x) : add_linear(x);
       case 7: return add_sum(x);
       case 8: return add_concat(x);
       default: return add_rare(x);
@@ -148,7 +151,8 @@ class RandomModel {
     add(kKinds[below(kKinds.size())], {x}, values_[x]);
   }
 
-  /// An earlier value that joins with x: equal sizes everywhere and, for add, equal channels. x itself when there is no other.
+  /// An earlier value that joins with x: equal sizes everywhere and, for add, equal channels. x itself when there is no
+  /// other.
   std::size_t partner(std::size_t x, bool equal_channels) {
     std::vector<std::size_t> fits;
     for (std::size_t i = 0; i < values_.size(); ++i) {
