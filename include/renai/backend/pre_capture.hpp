@@ -36,6 +36,8 @@ struct PreCaptureResult {
 };
 
 /// Warms up, then captures in the order of atlas.captures(). `contexts` are by plan index; `streams` by StreamId.
+/// Effects: collective graphs run once outside of capture, on whatever the arena holds: capture before values are
+/// uploaded. Errors: those of Backend::record; PeerError when a rank stays away or fails.
 PreCaptureResult capture_atlas(const GraphAtlas& atlas, std::span<const BindContext> contexts, Backend& backend,
                                std::span<const std::unique_ptr<Stream>> streams, ControlGroup& control);
 
