@@ -8,6 +8,7 @@ if [ $# -eq 0 ]; then
 else
   files=("$@")
 fi
-# The build uses GCC: flags that only GCC knows are no finding.
+# The build uses GCC: flags and pragmas that only GCC knows are no finding.
 printf '%s\0' "${files[@]}" | xargs -0 -n 4 -P "$(nproc)" clang-tidy-16 -p "$build" --quiet \
-  --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument --extra-arg=-Wno-unknown-attributes
+  --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument \
+  --extra-arg=-Wno-unknown-attributes --extra-arg=-Wno-unknown-pragmas
