@@ -25,6 +25,8 @@ void* counted(std::size_t size, std::size_t alignment) {
 
 }  // namespace
 
+// The compiler sees free() where operator delete was inlined, and takes the replaced pair for a mismatch.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void* operator new(std::size_t size) { return counted(size, 1); }
 void* operator new[](std::size_t size) { return counted(size, 1); }
 void* operator new(std::size_t size, std::align_val_t alignment) {

@@ -259,6 +259,7 @@ TEST_F(Streams, AnExternalWaitRefersToTheRecordBeforeTheLaunch) {
   compute.synchronize();  // Does not wait for the record made after the launch.
   EXPECT_EQ(seen.size(), 4u);
   later.open();
+  stream(kTransfer).synchronize();  // The gate lives on this frame.
 }
 
 TEST_F(Streams, LaunchInsideACaptureIsTakenOver) {
