@@ -51,7 +51,8 @@ TEST(SteadyState, AStepAllocatesNothing) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < 4; ++i) streams.push_back(device->create_stream(i));
   std::vector<std::byte> from(256), to(256);
-  const auto moved = device->create_event(), bucket = device->create_event(), reduced = device->create_event();
+  const auto moved = device->create_event(), bucket = device->create_event(), reduced = device->create_event(),
+             consumed = device->create_event();
   std::atomic<long> runs{0};
   Stream& compute = *streams[kCompute];
   compute.begin_capture();
@@ -61,6 +62,7 @@ TEST(SteadyState, AStepAllocatesNothing) {
   compute.zero(to.data(), 64);
   const auto graph = compute.end_capture();
   const auto step = [&] {
+    streams[kTransfer]->wait(*consumed);
     streams[kTransfer]->copy(to.data(), from.data(), 256);
     streams[kTransfer]->record(*moved);
     compute.wait(*moved);
@@ -68,6 +70,7 @@ TEST(SteadyState, AStepAllocatesNothing) {
     streams[kComm]->wait(*bucket);
     streams[kComm]->record(*reduced);
     compute.wait(*reduced);
+    compute.record(*consumed);
   };
   step();
   compute.synchronize();
