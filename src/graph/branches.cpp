@@ -30,6 +30,13 @@ std::vector<std::vector<std::int32_t>> find_producers(const std::vector<Node>& n
   return producers;
 }
 
+/// The first node and what reads the input slot. Others without producers here (a projection of the first layer's
+/// output) may run beside them from the start.
+bool starts_main_branch(const std::vector<Node>& nodes, std::size_t i) {
+  const OpKind op = std::get<ComputeNode>(nodes[i].work).op;
+  return i == 0 || op == OpKind::unpack_slot || op == OpKind::normalize_input;
+}
+
 /// What the last node of a branch is known to come after, and where its chain of values stands.
 struct BranchState {
   std::int32_t tail = -1;                            ///< Last node whose output somebody reads: the end of the chain.
@@ -48,7 +55,7 @@ void assign_branches(std::vector<Node>& nodes) {
       const std::int32_t tail = branches[static_cast<std::size_t>(branch)].tail;
       return tail >= 0 && std::find(producers[i].begin(), producers[i].end(), tail) != producers[i].end();
     };
-    const int branch = producers[i].empty() || follows(0) ? 0 : 1;
+    const int branch = starts_main_branch(nodes, i) || follows(0) ? 0 : 1;
     BranchState& state = branches[static_cast<std::size_t>(branch)];
     Node& node = nodes[i];
     node.branch = branch;
