@@ -22,6 +22,7 @@ std::string table_text(const std::vector<Row>& rows) {
       const std::string pad(widths[i] - row[i].size(), ' ');
       text += i + 1 == row.size() ? pad + row[i] : row[i] + pad + "  ";
     }
+    text.erase(text.find_last_not_of(' ') + 1);
     text += "\n";
   }
   return text;
