@@ -3,9 +3,11 @@
 
 import tempfile
 import unittest
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import house_rules
+import junit_counts
 import layering
 
 README = """# Rooms
@@ -177,6 +179,23 @@ class HouseRulesTest(Tree):
     def test_gap_in_design_numbers(self):
         self.write("src/design/0003-third.md", "# Third\n")
         self.expect(house_rules.check, "src/design: numbers are")
+
+
+class JunitCountsTest(unittest.TestCase):
+    def count(self, cases):
+        return junit_counts.counts(ElementTree.fromstring(f"<testsuite>{cases}</testsuite>"))
+
+    def test_outcomes(self):
+        self.assertEqual(self.count('<testcase status="run"/><testcase status="fail"><failure message=""/></testcase>'
+                                    '<testcase status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>'), (1, 1, 1))
+
+    def test_a_missing_program_is_a_failure(self):
+        self.assertEqual(self.count('<testcase status="notrun"><skipped message="Unable to find executable"/></testcase>'),
+                         (0, 1, 0))
+
+    def test_no_tests(self):
+        with self.assertRaises(ValueError):
+            self.count("")
 
 
 if __name__ == "__main__":
