@@ -1,5 +1,5 @@
 #pragma once
-// The catalogue of captured graphs: system.md section 4.
+// The catalogue of captured graphs; src/README.md shows where they stand in a step.
 
 #include <cstdint>
 #include <string_view>
