@@ -4,23 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "random_value.hpp"
 #include "renai/model/model_spec.hpp"
 
 namespace renai::testing {
-
-/// What random models may look like. They are valid at every one of `resolutions`, with equal parameters at all of
-/// them.
-struct RandomModelOptions {
-  int min_layers = 2, max_layers = 20;  ///< Before the layers that join open branches and classify.
-  std::vector<std::int64_t> resolutions{16};
-  std::int64_t channels = 3;
-  bool batch_norm = true, dropout = true;
-};
 
 /// Determinism: a pure function of seed and options.
 class RandomModel {
@@ -43,14 +34,7 @@ class RandomModel {
   }
 
  private:
-  using Size = std::array<std::int64_t, 2>;  ///< h, w
-  struct Value {
-    std::string name;
-    std::int64_t channels = 0;
-    bool map = true;          ///< [N, H, W, C], else [N, C].
-    std::vector<Size> sizes;  ///< By resolution.
-    bool read = false;
-  };
+  using Value = RandomValue;
 
   std::uint64_t below(std::uint64_t limit) { return random_() % limit; }
   bool chance(int percent) { return below(100) < static_cast<std::uint64_t>(percent); }
@@ -92,14 +76,6 @@ class RandomModel {
     }
   }
 
-  /// Extent after a window, or nothing when the kernel does not fit.
-  static std::optional<std::int64_t> extent(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
-                                            std::int64_t dilation) {
-    const std::int64_t reach = (kernel - 1) * dilation + 1;
-    if (in + 2 * pad < reach) return std::nullopt;
-    return (in + 2 * pad - reach) / stride + 1;
-  }
-
   void add_window(LayerKind kind, std::size_t x) {
     const bool conv = kind == LayerKind::conv2d;
     LayerSpec spec;
@@ -112,9 +88,9 @@ class RandomModel {
     spec.pad_w = chance(60) ? limit_w : 0;
     if (conv && chance(15)) spec.dilation_h = spec.dilation_w = 2;
     Value y = values_[x];
-    for (Size& size : y.sizes) {
-      const auto h = extent(size[0], spec.kernel_h, spec.stride_h, spec.pad_h, spec.dilation_h);
-      const auto w = extent(size[1], spec.kernel_w, spec.stride_w, spec.pad_w, spec.dilation_w);
+    for (auto& size : y.sizes) {
+      const auto h = window_extent(size[0], spec.kernel_h, spec.stride_h, spec.pad_h, spec.dilation_h);
+      const auto w = window_extent(size[1], spec.kernel_w, spec.stride_w, spec.pad_w, spec.dilation_w);
       if (!h || !w) return add_activation(x);
       size = {*h, *w};
     }
@@ -187,7 +163,7 @@ class RandomModel {
   /// global_avg_pool then flatten: parameters after it do not depend on the resolution.
   void add_flat(std::size_t x) {
     Value y = values_[x];
-    for (Size& size : y.sizes) size = {1, 1};
+    for (auto& size : y.sizes) size = {1, 1};
     add(LayerKind::global_avg_pool, {x}, y);
     y.map = false;
     add(LayerKind::flatten, {values_.size() - 1}, std::move(y));

@@ -12,7 +12,7 @@
 namespace renai {
 namespace {
 
-constexpr int kSeeds = 400;
+constexpr int kSeeds = 250;
 
 using Number = std::uint64_t;
 constexpr Number kPrime = 2147483647;  // 2^31 - 1: products of two residues fit.
