@@ -20,7 +20,7 @@ inline constexpr std::string_view kCounter = "counter";    // + level; same inne
 inline constexpr std::string_view kBnRunning = "bn_running";
 inline constexpr std::string_view kBnFolded = "bn_folded";
 inline constexpr std::string_view kScalars = "scalars";            // 16 f32, see kScalar*
-inline constexpr std::string_view kAccumulators = "accumulators";  // f64: train[4], then validation[V][4]
+inline constexpr std::string_view kAccumulators = "accumulators";  // f64: train[4], total[4], validation[V][4]
 inline constexpr std::string_view kDigests = "digests";
 inline constexpr std::string_view kSlotA = "slot_a";
 inline constexpr std::string_view kSlotB = "slot_b";
@@ -35,6 +35,9 @@ inline constexpr int kScalarLossScale = 2;
 inline constexpr int kScalarSkippedSteps = 3;
 inline constexpr int kScalarBadSteps = 4;  // consecutive
 inline constexpr int kScalarCount = 16;
+/// Index into `accumulators` (f64) of the validation sums over all shards, left there by reduce_accumulators.
+inline constexpr int kAccumulatorTotal = 4;
+inline constexpr int kAccumulatorShards = 8;  // first shard's entry: loss_sum weight_sum top1 top5
 inline constexpr int kMetricCount = 16;  // 0 loss_sum, 1 weight_sum, 2 top1 hits, 3 top5 hits
 
 inline std::string child(std::string_view parent, std::string_view name) {

@@ -1,5 +1,7 @@
 #include "event_state.hpp"
 
+#include "renai/base/error.hpp"
+
 namespace renai::host {
 
 void EventState::complete(std::uint64_t ticket, std::exception_ptr failure) noexcept {
@@ -7,6 +9,7 @@ void EventState::complete(std::uint64_t ticket, std::exception_ptr failure) noex
     const std::lock_guard lock(mutex_);
     if (ticket <= completed_.load(std::memory_order_relaxed)) return;
     failure_ = std::move(failure);
+    completed_at_ = std::chrono::steady_clock::now();
     completed_.store(ticket, std::memory_order_release);
   }
   changed_.notify_all();
@@ -35,6 +38,17 @@ bool EventState::await_for(std::uint64_t ticket, std::chrono::milliseconds limit
 std::exception_ptr EventState::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+std::chrono::steady_clock::time_point EventState::completed_at() const {
+  const std::lock_guard lock(mutex_);
+  return completed_at_;
+}
+
+double HostEvent::microseconds_since(const Event& earlier) const {
+  const auto* other = dynamic_cast<const HostEvent*>(&earlier);
+  if (other == nullptr) throw InternalError("time between events", "the earlier event is of another device");
+  return std::chrono::duration<double, std::micro>(state_->completed_at() - other->state_->completed_at()).count();
 }
 
 bool HostEvent::ready() const {

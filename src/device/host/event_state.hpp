@@ -39,6 +39,8 @@ class EventState {
   /// As await, for `limit` at most. Returns whether the ticket was reached.
   bool await_for(std::uint64_t ticket, std::chrono::milliseconds limit) const;
   std::exception_ptr failure() const;
+  /// When the latest ticket was completed.
+  std::chrono::steady_clock::time_point completed_at() const;
 
  private:
   bool spin(std::uint64_t ticket) const noexcept;
@@ -48,6 +50,7 @@ class EventState {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::exception_ptr failure_;
+  std::chrono::steady_clock::time_point completed_at_;
 };
 
 /// Waits a moment without giving up the core; tells the core that this is a spin loop.
@@ -66,6 +69,7 @@ class HostEvent final : public Event {
       : state_(std::make_shared<EventState>()), counters_(std::move(counters)) {}
   bool ready() const override;
   bool wait_host(std::chrono::milliseconds limit) const override;
+  double microseconds_since(const Event& earlier) const override;
   const std::shared_ptr<EventState>& state() const noexcept { return state_; }
 
  private:

@@ -1,0 +1,37 @@
+#pragma once
+// Determinism audit: digests of the state, compared across ranks.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "renai/base/digest.hpp"
+#include "renai/train/engine.hpp"
+
+namespace renai {
+
+/// Regions with a digest, in the order of traces.
+inline constexpr std::array<const char*, 4> kDigestRegions{"weights", "optimizer", "bn_running", "grad"};
+
+struct StateDigest {
+  std::vector<Digest128> tensors;    ///< In the order of the plan's digest_tensors().
+  std::array<Digest128, 4> regions;  ///< Combined by kDigestRegions.
+};
+
+class Audit {
+ public:
+  explicit Audit(Engine& engine);
+  /// Runs the digest graph behind all work of UPDATE and waits for it.
+  StateDigest measure();
+  /// Compares with all ranks. Errors: PeerError with step, region, tensor and the ranks that differ from the majority.
+  void compare(const StateDigest& own, std::int64_t step);
+
+ private:
+  Engine* engine_;
+  std::unique_ptr<Event> done_;
+  Buffer host_;
+  std::vector<TensorId> tensors_;
+};
+
+}  // namespace renai

@@ -1,0 +1,119 @@
+#pragma once
+// Recipe: every option of a training run, in one table that the command line, TOML files and the run directory share.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "renai/plan/compile_spec.hpp"
+
+namespace renai {
+
+struct Recipe {
+  std::string model = "cnn-small";
+  std::string data = "datasets/fashion-mnist";
+  std::string val_data;
+  std::string run_dir;
+  double epochs = 5;
+  std::int64_t steps = 0;
+  std::int64_t global_batch = 128;
+  std::int64_t val_batch = 0;
+  int logical_shards = 8;
+  std::string device = "auto";
+  std::string precision = "fp32";
+  std::string optimizer = "sgd";
+  double lr = 0.1;
+  double momentum = 0.9;
+  bool nesterov = true;
+  double weight_decay = 5e-4;
+  bool bn_weight_decay = false;
+  std::string lr_schedule = "cosine";
+  double warmup_epochs = 0.5;
+  double lr_step_epochs = 30;
+  double lr_gamma = 0.1;
+  double label_smoothing = 0.0;
+  std::string augment = "none";
+  double clip_norm = 0.0;
+  std::string resolution;
+  std::int64_t val_resolution = 0;
+  std::uint64_t seed = 1;
+  std::string reduce = "tree";
+  std::string kernel_search = "heuristic";
+  double bucket_mib = 4.0;
+  std::int64_t verify_every = 50;
+  std::string trace;
+  std::int64_t checkpoint_every = 0;
+  int keep = 3;
+  std::string resume = "no";
+  std::string init_from;
+  int threads = 1;
+  int loader_threads = 1;
+  std::int64_t log_every = 50;
+  double watchdog_seconds = 60;
+  std::int64_t max_bad_steps = 20;
+  std::string inject_fault;
+
+  /// Calls f(key, field, help, changes_result) for every option in a fixed order. `changes_result` marks what the trace
+  /// header's identity depends on and what ranks must agree in.
+  template <typename Self, typename F>
+  static void visit(Self& r, F&& f) {
+    f("model", r.model, "named model or a TOML file", true);
+    f("data", r.data, "data set directory (HDF5 shards with a manifest)", false);
+    f("val-data", r.val_data, "data set whose 'val' split is used for validation (default: --data)", false);
+    f("run-dir", r.run_dir, "run directory (default: runs/DATA-MODEL-TIME)", false);
+    f("epochs", r.epochs, "epochs to train", true);
+    f("steps", r.steps, "stop after this many optimizer steps (0: by --epochs)", true);
+    f("global-batch", r.global_batch, "samples of one step over ALL ranks", true);
+    f("val-batch", r.val_batch, "validation samples at a time over ALL ranks (default: --global-batch)", true);
+    f("logical-shards", r.logical_shards, "V: shards of a batch, a power of two; ranks must divide it", true);
+    f("device", r.device, "auto, cpu or reference", true);
+    f("precision", r.precision, "fp32", true);
+    f("optimizer", r.optimizer, "sgd", true);
+    f("lr", r.lr, "peak learning rate", true);
+    f("momentum", r.momentum, "SGD momentum", true);
+    f("nesterov", r.nesterov, "Nesterov momentum", true);
+    f("weight-decay", r.weight_decay, "L2 decay of convolution and linear weights", true);
+    f("bn-weight-decay", r.bn_weight_decay, "decay batch-norm parameters and biases too", true);
+    f("lr-schedule", r.lr_schedule, "constant, step or cosine", true);
+    f("warmup-epochs", r.warmup_epochs, "epochs of linear warm-up", true);
+    f("lr-step-epochs", r.lr_step_epochs, "step schedule: epochs between decays", true);
+    f("lr-gamma", r.lr_gamma, "step schedule: factor of a decay", true);
+    f("label-smoothing", r.label_smoothing, "share of the label spread over all classes", true);
+    f("augment", r.augment, "none, flip, crop4, or a list such as crop4,flip", true);
+    f("clip-norm", r.clip_norm, "largest global gradient norm (0: off)", true);
+    f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
+    f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
+    f("seed", r.seed, "seed of weights, order and augmentation", true);
+    f("reduce", r.reduce, "tree: one fixed reduction tree, the same bits on any number of ranks", true);
+    f("kernel-search", r.kernel_search, "heuristic: kernels chosen without timing", true);
+    f("bucket-mib", r.bucket_mib, "size of a gradient bucket in MiB", false);
+    f("verify-every", r.verify_every, "steps between comparisons of all ranks' digests (0: at checkpoints only)",
+      false);
+    f("trace", r.trace, "file that gets one line of digests a step", false);
+    f("checkpoint-every", r.checkpoint_every, "steps between checkpoints (0: at the end only)", false);
+    f("keep", r.keep, "checkpoints kept", false);
+    f("resume", r.resume, "auto, no, or a checkpoint to continue from", false);
+    f("init-from", r.init_from, "checkpoint or HDF5 file to take the first weights from", false);
+    f("threads", r.threads, "compute threads of a rank (a constant of the run, never the core count)", true);
+    f("loader-threads", r.loader_threads, "input threads of a rank", false);
+    f("log-every", r.log_every, "steps between metrics lines", false);
+    f("watchdog-seconds", r.watchdog_seconds, "longest wait for another rank", false);
+    f("max-bad-steps", r.max_bad_steps, "give up after this many consecutive non-finite steps", true);
+    f("inject-fault", r.inject_fault,
+      "fault drill: flip@STEP:RANK, stall@STEP:RANK, stall@capture:RANK or exit@STEP:RANK", false);
+  }
+};
+
+/// Ranges and words of every option. Errors: UserError naming the option, the reason and what works.
+void verify(const Recipe& recipe);
+/// The run must also fit the number of ranks. Errors: UserError with the nearest values that work.
+void verify_ranks(const Recipe& recipe, int world_size);
+
+/// TOML text "key = value", one line an option, in table order. `only_result` leaves out what cannot change a bit of
+/// the result.
+std::string to_toml(const Recipe& recipe, bool only_result = false);
+
+/// "128@0,160@6": phases with rising epochs from 0 on; "64" alone means 64@0. Errors: UserError.
+std::vector<ResolutionPhase> parse_resolution(const std::string& text);
+
+}  // namespace renai

@@ -1,0 +1,71 @@
+#pragma once
+// RunLog: the files of a run directory and the progress line. Rank 0 writes; other ranks hold a silent one.
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "renai/comm/control_group.hpp"
+#include "renai/train/recipe.hpp"
+
+namespace renai {
+
+struct TrainLine {
+  std::int64_t step = 0;
+  double epoch = 0, loss = 0, lr = 0, images_per_second = 0, data_wait_ms = 0, step_ms = 0, grad_norm = 0,
+         loss_scale = 1;
+};
+struct ValLine {
+  std::int64_t step = 0, images = 0;
+  double epoch = 0, top1 = 0, top5 = 0, loss = 0;
+  bool ema = false;
+};
+
+/// What summary.json says.
+struct Summary {
+  std::string status = "completed";
+  double epochs = 0;
+  std::int64_t steps = 0;
+  int world_size = 1, logical_shards = 1;
+  std::string device, precision = "fp32", reduce = "tree", model, library, kernel_plan;
+  std::uint64_t seed = 0;
+  double train_loss = 0, val_top1 = 0, val_top5 = 0, val_loss = 0;
+  std::int64_t val_images = 0;
+  double images_per_second_median = 0, startup_seconds = 0, capture_seconds = 0;
+  std::int64_t peak_device_bytes = 0;
+  int captured_graphs = 0, reused_slots = 0;
+  std::string digest;
+  std::int64_t skipped_steps = 0, step_allocations = 0, step_synchronizations = 0;
+  std::string error;
+};
+std::string to_json(const Summary& summary);
+
+class RunLog {
+ public:
+  /// Effects: on rank 0 creates the directory; a finished or broken run already there is moved aside (".1", ".2" ...)
+  /// unless `keep_existing`. Errors: ResourceError when the directory cannot be written.
+  RunLog(const std::filesystem::path& directory, int rank, bool keep_existing);
+  const std::filesystem::path& directory() const { return directory_; }
+  void write_text(const std::string& name, const std::string& text) const;
+  void write_ranks(const HostTopology& topology) const;
+  void train(const TrainLine& line, std::int64_t total_steps);
+  void validation(const ValLine& line);
+  void finish(const Summary& summary);
+  /// Moves to a new line where a progress bar is on screen.
+  void end_progress();
+
+ private:
+  std::filesystem::path directory_;
+  bool active_;
+  bool terminal_ = false;
+  bool bar_shown_ = false;
+  std::ofstream metrics_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::int64_t first_step_ = -1;
+};
+
+}  // namespace renai

@@ -1,0 +1,39 @@
+#pragma once
+// State: initial values, and the way between the arena and a StateDict.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "renai/checkpoint/state_dict.hpp"
+#include "renai/train/engine.hpp"
+
+namespace renai {
+
+/// How a parameter's stored elements map to logical ones: conv [K,R,S,C] and linear-after-flatten [K,(H,W,C)] to K C R
+/// S.
+struct ParamLayout {
+  bool permuted = false;
+  std::int64_t k = 1, c = 1, r = 1, s = 1;
+  std::vector<std::int64_t> logical;  ///< torchvision extents.
+};
+std::vector<ParamLayout> param_layouts(const ComputationGraph& graph, std::span<const Shape> shapes);
+
+/// Seeded per tensor by name: adding a layer leaves the others' values alone. Determinism: a pure function of (seed,
+/// name, element).
+void initialize_state(Engine& engine, std::uint64_t seed);
+
+/// Where training stands.
+struct Progress {
+  std::int64_t step = 0;
+  double best_top1 = -1.0;
+  std::int64_t skipped_steps = 0;
+};
+
+/// Weights, momentum, running statistics and progress, by torchvision names.
+StateDict gather_state(Engine& engine, const Progress& progress);
+/// Errors: DataError naming the first missing, surplus or misshapen tensor. `weights_only` leaves optimizer and
+/// progress as they are and accepts files without running statistics.
+Progress restore_state(Engine& engine, const StateDict& state, const std::string& file, bool weights_only);
+
+}  // namespace renai

@@ -1,0 +1,270 @@
+#include "renai/app/app.hpp"
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <new>
+#include <thread>
+
+#include "commands.hpp"
+#include "recipe_options.hpp"
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/model/model_spec.hpp"
+
+namespace renai {
+namespace {
+
+/// Everything the command line can ask for.
+struct Request {
+  Recipe recipe;
+  std::string config;
+  TrainArguments train;
+  EvalArguments eval;
+  AtlasArguments atlas;
+  PackArguments pack;
+  BenchArguments bench;
+  std::string path, second_path;
+  bool json = false, adopt = false;
+};
+
+struct Command {
+  CLI::App* app = nullptr;
+  bool has_recipe = false;
+  bool needs_ranks = false;
+  std::function<int(World*)> run;
+};
+
+class CommandLine {
+ public:
+  explicit CommandLine(std::chrono::steady_clock::time_point start);
+  /// Errors: UserError. Returns false when help or version was printed.
+  bool parse(std::vector<std::string> arguments);
+  const Command& chosen() const { return *chosen_; }
+  const Recipe& recipe() const { return request_.recipe; }
+
+ private:
+  CLI::App* add(CLI::App& parent, const char* name, const char* description, bool needs_ranks,
+                std::function<int(World*)> run);
+  void add_train();
+  void add_eval();
+  void add_pack();
+  void add_files();
+  void add_atlas();
+  void add_bench();
+  void refuse_unknown_command(const std::vector<std::string>& arguments) const;
+
+  Request request_;
+  CLI::App app_{"renai trains image classifiers, one MPI rank per device, with the same bits on any number of ranks."};
+  std::vector<Command> commands_;
+  const Command* chosen_ = nullptr;
+};
+
+CommandLine::CommandLine(std::chrono::steady_clock::time_point start) {
+  request_.train.process_start = start;
+  app_.name("renai");
+  app_.set_version_flag("--version", build_text());
+  app_.require_subcommand(1);
+  app_.footer(
+      "Without a command renai trains: 'renai' is 'renai train'. Start several ranks with mpirun -np N renai ...");
+  commands_.reserve(32);
+  add_train();
+  add_eval();
+  add_pack();
+  add_files();
+  add_atlas();
+  add_bench();
+}
+
+CLI::App* CommandLine::add(CLI::App& parent, const char* name, const char* description, bool needs_ranks,
+                           std::function<int(World*)> run) {
+  CLI::App* command = parent.add_subcommand(name, description);
+  command->allow_extras();
+  commands_.push_back(Command{command, false, needs_ranks, std::move(run)});
+  return command;
+}
+
+void CommandLine::add_train() {
+  CLI::App* train = add(app_, "train", "train a model", true,
+                        [this](World* world) { return command_train(*world, request_.recipe, request_.train); });
+  add_recipe_options(*train, request_.recipe, request_.config);
+  train->add_flag("--dry-run", request_.train.dry_run, "print recipe, model, plan and learning rates without training");
+  commands_.back().has_recipe = true;
+  train->footer("Models: " + join(zoo_model_names(), ", ") + ", or a TOML file (see the README).");
+}
+
+void CommandLine::add_eval() {
+  CLI::App* eval = add(app_, "eval", "exact top-1 and top-5 of a checkpoint, each image once", true,
+                       [this](World* world) { return command_eval(*world, request_.eval); });
+  eval->add_option("--checkpoint", request_.eval.checkpoint, "checkpoint written by renai train")->required();
+  eval->add_option("--data", request_.eval.data, "data set whose 'val' split is used (default: the one trained with)");
+  eval->add_option("--global-batch", request_.eval.batch, "samples at a time over ALL ranks");
+  eval->add_option("--threads", request_.eval.threads, "compute threads of a rank");
+  eval->add_option("--device", request_.eval.device, "auto, cpu or reference");
+  eval->add_flag("--json", request_.eval.json, "print a JSON object");
+}
+
+void CommandLine::add_pack() {
+  CLI::App* pack = app_.add_subcommand("pack", "make a data set of HDF5 shards; parallel under mpirun");
+  pack->require_subcommand(1);
+  const auto add_kind = [&](const char* kind, const char* description) {
+    CLI::App* command = add(*pack, kind, description, true, [this, kind](World* world) {
+      request_.pack.kind = kind;
+      return command_pack(*world, request_.pack);
+    });
+    command->add_option("--out", request_.pack.options.out, "directory of the data set")->required();
+    command->add_option("--shard-samples", request_.pack.options.shard_samples, "samples of a shard")
+        ->capture_default_str();
+    command->add_flag("--overwrite", request_.pack.options.overwrite, "replace a complete data set");
+    return command;
+  };
+  add_kind("idx", "MNIST-style IDX files, plain or gzip")
+      ->add_option("INPUT", request_.pack.input, "directory with the IDX files")
+      ->required();
+  add_kind("cifar", "CIFAR-10 or CIFAR-100 binary files")
+      ->add_option("INPUT", request_.pack.input, "directory with the .bin files")
+      ->required();
+  CLI::App* synthetic = add_kind("synthetic", "learnable random images");
+  SyntheticOptions& options = request_.pack.synthetic;
+  synthetic->add_option("--train", options.train, "training samples")->capture_default_str();
+  synthetic->add_option("--val", options.val, "validation samples")->capture_default_str();
+  synthetic->add_option("--height", options.height, "image height")->capture_default_str();
+  synthetic->add_option("--width", options.width, "image width")->capture_default_str();
+  synthetic->add_option("--channels", options.channels, "image channels, 1 to 4")->capture_default_str();
+  synthetic->add_option("--classes", options.classes, "classes")->capture_default_str();
+  synthetic->add_option("--seed", options.seed, "seed")->capture_default_str();
+}
+
+void CommandLine::add_files() {
+  CLI::App* inspect = add(app_, "inspect", "what is in a data set, shard, checkpoint or run", false,
+                          [this](World*) { return command_inspect(request_.path, request_.json); });
+  inspect->add_option("PATH", request_.path, "directory or file")->required();
+  inspect->add_flag("--json", request_.json, "print JSON");
+  CLI::App* verify = add(app_, "verify", "check every digest; exit 3 on damage, naming it", false,
+                         [this](World*) { return command_verify(request_.path, request_.adopt); });
+  verify->add_option("PATH", request_.path, "data set, shard, checkpoint or run")->required();
+  verify->add_flag("--adopt", request_.adopt, "first add digests to shards made elsewhere");
+  CLI::App* diff = add(app_, "trace-diff", "compare two traces: exit 0 when identical, 1 when they differ", false,
+                       [this](World*) { return command_trace_diff(request_.path, request_.second_path); });
+  diff->add_option("A", request_.path, "first trace")->required();
+  diff->add_option("B", request_.second_path, "second trace")->required();
+}
+
+void CommandLine::add_atlas() {
+  AtlasArguments& arguments = request_.atlas;
+  CLI::App* atlas = add(app_, "atlas", "the compiled atlas: slots, captures, deduplication, regions, peak memory", true,
+                        [this](World* world) { return command_atlas(*world, request_.recipe, request_.atlas); });
+  add_recipe_options(*atlas, request_.recipe, request_.config);
+  commands_.back().has_recipe = true;
+  atlas->add_flag("--json", arguments.json, "print JSON");
+  atlas->add_flag("--dot", arguments.dot, "print the graphs in DOT");
+  atlas->add_option("--html", arguments.html, "write a page with the grid and the arena drawn");
+  atlas->add_flag("--no-dedup", arguments.no_dedup, "also compile without deduplication and print both side by side");
+  atlas->add_flag("--no-reuse", arguments.no_reuse, "plan without reuse of slots");
+  atlas->add_flag("--no-capture", arguments.no_capture, "plan only: capture nothing");
+}
+
+void CommandLine::add_bench() {
+  CLI::App* bench = app_.add_subcommand("bench", "benchmarks on synthetic data; correctness first");
+  bench->require_subcommand(1);
+  BenchArguments& arguments = request_.bench;
+  CLI::App* step = add(*bench, "step", "whole training steps", true,
+                       [this](World* world) { return command_bench_step(*world, request_.recipe, request_.bench); });
+  add_recipe_options(*step, request_.recipe, request_.config);
+  commands_.back().has_recipe = true;
+  step->add_option("--warmup", arguments.warmup, "steps before the measured ones")->capture_default_str();
+  step->add_option("--image-size", arguments.size, "height and width of the synthetic images")->capture_default_str();
+  step->add_option("--channels", arguments.channels, "channels of the synthetic images")->capture_default_str();
+  step->add_option("--classes", arguments.classes, "classes of the synthetic images")->capture_default_str();
+  step->add_flag("--json", arguments.json, "print a JSON object");
+  step->add_flag("--timeline", arguments.timeline, "print when each graph of two steps ran");
+}
+
+void CommandLine::refuse_unknown_command(const std::vector<std::string>& arguments) const {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app_.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
+  for (const std::string& name : names) {
+    if (name == arguments.front()) return;
+  }
+  throw UserError("command '" + arguments.front() + "'", "there is no such command",
+                  suggest_name(arguments.front(), names));
+}
+
+bool CommandLine::parse(std::vector<std::string> arguments) {
+  const bool general =
+      !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "--version");
+  if (arguments.empty() || (arguments[0].rfind("-", 0) == 0 && !general)) arguments.insert(arguments.begin(), "train");
+  if (!general) refuse_unknown_command(arguments);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app_.parse(reversed);
+  } catch (const CLI::Success& success) {
+    if (launcher_rank() == 0) app_.exit(success);
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw UserError("the command line", error.what(), "see renai --help");
+  }
+  for (const Command& command : commands_) {
+    if (command.app->parsed()) chosen_ = &command;
+  }
+  refuse_extras(*chosen_->app);
+  if (chosen_->has_recipe) apply_config(*chosen_->app, request_.config);
+  // bench step reads --steps as the number of measured steps; the default of a recipe (0) means "not given".
+  if (chosen_->app->get_name() == "step" && request_.recipe.steps > 0) request_.bench.steps = request_.recipe.steps;
+  return true;
+}
+
+/// Errors of every kind as Error values.
+template <typename F>
+int guarded(World* world, F&& body) {
+  const auto report = [world](const Error& error) {
+    if (world != nullptr) return world->fail(error);
+    // Before ranks can speak to each other: rank 0 speaks; the others leave after it.
+    if (launcher_rank() != 0) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      return error.exit_code();
+    }
+    std::fprintf(stderr, "renai: rank 0 on %s: %s\n", host_name().c_str(), error.what());
+    return error.exit_code();
+  };
+  try {
+    return body();
+  } catch (const Error& error) {
+    return report(error);
+  } catch (const std::bad_alloc&) {
+    return report(
+        ResourceError("memory", "the host has no more memory", "lower --global-batch, or use a larger machine"));
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(ResourceError(error.path1().string(), error.code().message(), "check permissions and free space"));
+  } catch (const std::exception& error) {
+    return report(InternalError("an unexpected failure", error.what(), "please report this with the command line"));
+  }
+}
+
+}  // namespace
+
+int run_app(int argc, char** argv) {
+  const auto start = std::chrono::steady_clock::now();
+  CommandLine line(start);
+  bool chosen = false;
+  const int parsed = guarded(nullptr, [&] {
+    chosen = line.parse({argv + 1, argv + argc});
+    return 0;
+  });
+  if (parsed != 0 || !chosen) return parsed;
+  if (!line.chosen().needs_ranks) return guarded(nullptr, [&] { return line.chosen().run(nullptr); });
+
+  std::unique_ptr<World> world;
+  const int started = guarded(nullptr, [&] {
+    const double seconds = line.recipe().watchdog_seconds;
+    if (!(seconds > 0)) throw UserError("--watchdog-seconds", "it must be above 0", "use for example 60");
+    world = std::make_unique<World>(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3)));
+    return 0;
+  });
+  if (started != 0) return started;
+  return guarded(world.get(), [&] { return line.chosen().run(world.get()); });
+}
+
+}  // namespace renai

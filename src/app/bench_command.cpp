@@ -1,0 +1,140 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "commands.hpp"
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/device/host.hpp"
+#include "renai/train/step_bench.hpp"
+
+namespace renai {
+namespace {
+
+/// A directory that goes away with the value.
+class TemporaryDirectory {
+ public:
+  explicit TemporaryDirectory(const std::string& name) : path_(std::filesystem::temp_directory_path() / name) {}
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    if (owned_) std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  void own() { owned_ = true; }
+
+ private:
+  std::filesystem::path path_;
+  bool owned_ = false;
+};
+
+/// Synthetic data for `batches` global batches, in a temporary directory that rank 0 makes and all read.
+void make_data(World& world, Recipe& recipe, const BenchArguments& arguments, std::int64_t samples,
+               TemporaryDirectory& place) {
+  if (world.rank() == 0) {
+    place.own();
+    SyntheticOptions synthetic;
+    synthetic.train = samples;
+    synthetic.val = 0;
+    synthetic.height = synthetic.width = arguments.size;
+    synthetic.channels = arguments.channels;
+    synthetic.classes = arguments.classes;
+    PackOptions options;
+    options.out = place.path();
+    options.overwrite = true;
+    options.gather = [](const std::string& text) { return std::vector<std::string>{text}; };
+    pack_synthetic(synthetic, options);
+  }
+  world.control().barrier("making synthetic data");
+  recipe.data = place.path().string();
+  recipe.val_data.clear();
+}
+
+/// One small step on the reference backend and on the chosen one: the benchmark's proof.
+double prove(const Recipe& recipe, const JobData& data, const Run& run) {
+  Recipe small = recipe;
+  small.logical_shards = 1;
+  small.global_batch = 4;
+  small.precision = "fp32";
+  const auto control = make_self_control_group();
+  const auto communicator = make_self_communicator();
+  const auto device = make_host_device();
+  const auto reference = make_reference_backend();
+  return compare_one_step(small, data.shape, *data.train,
+                          Run{device.get(), reference.get(), communicator.get(), control.get()},
+                          Run{run.device, run.backend, communicator.get(), control.get()});
+}
+
+void print_result(const Recipe& recipe, const Run& run, const StepBenchResult& result, double deviation, bool json) {
+  nlohmann::ordered_json object{{"model", recipe.model},
+                                {"backend", run.backend->name()},
+                                {"library", run.backend->library()},
+                                {"device", run.device->info().model},
+                                {"precision", recipe.precision},
+                                {"world_size", run.control->world_size()},
+                                {"threads", recipe.threads},
+                                {"global_batch", recipe.global_batch},
+                                {"logical_shards", recipe.logical_shards},
+                                {"shard_batch", recipe.global_batch / recipe.logical_shards},
+                                {"steps", result.steps},
+                                {"step_ms_median", result.step_ms_median},
+                                {"images_per_second", result.images_per_second},
+                                {"deviation_from_reference", deviation},
+                                {"transfer_overlap", result.transfer_overlap},
+                                {"step_allocations", result.step_allocations},
+                                {"step_synchronizations", result.step_synchronizations},
+                                {"arena_bytes", result.arena_bytes}};
+  if (json) {
+    std::printf("%s\n", object.dump().c_str());
+    return;
+  }
+  for (const auto& [key, value] : object.items()) {
+    std::printf("%-26s %s\n", key.c_str(), value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
+  }
+}
+
+void print_timeline(const StepBenchResult& result) {
+  std::printf("%-24s %-9s %12s %12s\n", "graph", "stream", "start (us)", "end (us)");
+  for (const TimelineSpan& span : result.timeline) {
+    std::printf("%-24s %-9s %12.1f %12.1f\n", span.graph.c_str(), span.stream.c_str(), span.start_us, span.end_us);
+  }
+}
+
+}  // namespace
+
+int command_bench_step(World& world, Recipe recipe, const BenchArguments& arguments) {
+  verify(recipe);
+  verify_ranks(recipe, world.world_size());
+  compare_fingerprints(world.control(), recipe_fingerprint(recipe, ""));
+  if (arguments.steps < 1 || arguments.warmup < 0 || arguments.size < 1 || arguments.channels < 1 ||
+      arguments.channels > 4 || arguments.classes < 2) {
+    throw UserError("renai bench step", "a count is out of range",
+                    "use --steps >= 1, --image-size >= 1, --channels 1 to 4, --classes >= 2");
+  }
+  const std::string name =
+      world.control().broadcast("renai-bench-" + std::to_string(::getpid()), 0, "naming the synthetic data");
+  TemporaryDirectory place(name);
+  make_data(world, recipe, arguments, recipe.global_batch * 4, place);
+  const JobData data = open_data(recipe, true);
+  const Run run = world.choose(recipe);
+  const double deviation = prove(recipe, data, run);
+  constexpr double kLargestDeviation = 1e-3;
+  if (!(deviation <= kLargestDeviation)) {
+    throw BackendError("renai bench step",
+                       "one step deviates from the reference backend by " + std::to_string(deviation),
+                       "the kernels are wrong on this machine; please report it");
+  }
+  const StepBenchResult result = bench_steps(recipe, data.shape, *data.train, run, arguments.warmup, arguments.steps);
+  world.control().barrier("the end of the benchmark");
+  if (world.rank() == 0) {
+    print_result(recipe, run, result, deviation, arguments.json);
+    if (arguments.timeline && !arguments.json) print_timeline(result);
+  }
+  return 0;
+}
+
+}  // namespace renai

@@ -1,0 +1,71 @@
+#pragma once
+// The commands behind the subcommands. Each returns the exit code and throws Error on failure.
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "renai/data/dataset.hpp"
+#include "renai/data/pack.hpp"
+#include "renai/train/blueprint.hpp"
+#include "world.hpp"
+
+namespace renai {
+
+/// The data sets of a job, opened and checked.
+struct JobData {
+  std::optional<Dataset> train, val;
+  DataShape shape;
+  std::string digest;  ///< Of all shards, for trace headers.
+};
+/// Errors: UserError (no such directory or split), DataError (damaged).
+JobData open_data(const Recipe& recipe, bool training);
+
+struct TrainArguments {
+  bool dry_run = false;
+  std::chrono::steady_clock::time_point process_start;
+};
+int command_train(World& world, Recipe recipe, const TrainArguments& arguments);
+
+struct EvalArguments {
+  std::string checkpoint, data, split = "val";
+  std::int64_t batch = 0;
+  int threads = 0;
+  std::string device;
+  bool json = false;
+};
+int command_eval(World& world, const EvalArguments& arguments);
+
+struct AtlasArguments {
+  bool json = false, dot = false, no_dedup = false, no_reuse = false, no_capture = false;
+  std::string html;
+};
+int command_atlas(World& world, const Recipe& recipe, const AtlasArguments& arguments);
+
+struct PackArguments {
+  std::string kind, input;
+  PackOptions options;
+  SyntheticOptions synthetic;
+  std::string classes;
+};
+int command_pack(World& world, PackArguments arguments);
+
+int command_inspect(const std::filesystem::path& path, bool json);
+int command_verify(const std::filesystem::path& path, bool adopt);
+int command_trace_diff(const std::string& a, const std::string& b);
+
+struct BenchArguments {
+  std::int64_t steps = 20, warmup = 3;
+  bool json = false, timeline = false;
+  std::int64_t channels = 3, classes = 10, size = 32;
+};
+int command_bench_step(World& world, Recipe recipe, const BenchArguments& arguments);
+
+/// Fingerprint sections that are known before the graph is built. Keys that may differ between ranks are left out.
+Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_digest);
+/// "renai 0.1.0, GCC 12.2.0".
+std::string build_text();
+
+}  // namespace renai

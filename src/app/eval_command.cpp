@@ -1,0 +1,100 @@
+#include <toml++/toml.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "commands.hpp"
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/checkpoint/state_dict.hpp"
+#include "renai/train/task.hpp"
+
+namespace renai {
+namespace {
+
+/// The recipe that a checkpoint was trained with.
+Recipe stored_recipe(const StateDict& state, const std::string& file) {
+  const auto text = state.texts.find("full_recipe");
+  if (text == state.texts.end()) {
+    throw DataError(file, "it holds no recipe", "give a checkpoint written by renai train");
+  }
+  Recipe recipe;
+  toml::table table;
+  try {
+    table = toml::parse(text->second);
+  } catch (const toml::parse_error& error) {
+    throw DataError(file, std::string("its recipe cannot be read: ") + std::string(error.description()),
+                    "the checkpoint is damaged");
+  }
+  Recipe::visit(recipe, [&table](const char* key, auto& value, const char*, bool) {
+    using T = std::remove_reference_t<decltype(value)>;
+    const auto node = table[key];
+    if (!node) return;
+    if constexpr (std::is_same_v<T, std::string>) {
+      value = node.value_or(value);
+    } else if constexpr (std::is_same_v<T, bool>) {
+      value = node.value_or(value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      value = node.template value<double>().value_or(value);
+    } else {
+      value = static_cast<T>(node.template value<std::int64_t>().value_or(static_cast<std::int64_t>(value)));
+    }
+  });
+  return recipe;
+}
+
+void print_result(const ValidationResult& result, const EvalArguments& arguments) {
+  if (arguments.json) {
+    const nlohmann::ordered_json object{{"checkpoint", arguments.checkpoint},
+                                        {"images", result.images},
+                                        {"top1", result.top1},
+                                        {"top5", result.top5},
+                                        {"top1_hits", result.top1_hits},
+                                        {"top5_hits", result.top5_hits},
+                                        {"loss", result.loss}};
+    std::printf("%s\n", object.dump().c_str());
+    return;
+  }
+  std::printf("%s: top-1 %.4f (%.0f of %lld)  top-5 %.4f  loss %.4f\n", arguments.checkpoint.c_str(), result.top1,
+              result.top1_hits, static_cast<long long>(result.images), result.top5, result.loss);
+}
+
+}  // namespace
+
+int command_eval(World& world, const EvalArguments& arguments) {
+  const StateDict state = load_checkpoint(arguments.checkpoint);
+  Recipe recipe = stored_recipe(state, arguments.checkpoint);
+  if (!arguments.data.empty()) recipe.data = recipe.val_data = arguments.data;
+  if (arguments.batch > 0) recipe.global_batch = recipe.val_batch = arguments.batch;
+  if (arguments.threads > 0) recipe.threads = arguments.threads;
+  if (!arguments.device.empty()) recipe.device = arguments.device;
+  recipe.trace.clear();
+  recipe.inject_fault.clear();
+  verify(recipe);
+  verify_ranks(recipe, world.world_size());
+  JobData data = open_data(recipe, false);
+  compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
+
+  const Run run = world.choose(recipe);
+  BlueprintOptions options;
+  options.training = false;
+  const Blueprint blueprint = make_blueprint(recipe, data.shape, *run.backend, *run.communicator, options);
+  compare_fingerprints(world.control(), fingerprint(blueprint.graph, blueprint.book, blueprint.plans, blueprint.atlas));
+  Engine engine(blueprint, run);
+  initialize_state(engine, recipe.seed);
+  restore_state(engine, state, arguments.checkpoint, true);
+
+  RunLog log(std::filesystem::path(), 1, true);
+  DeepLearningTask::Options task_options;
+  task_options.recipe = &recipe;
+  task_options.data.val = &*data.val;
+  task_options.log = &log;
+  task_options.console = &world.log();
+  DeepLearningTask task(engine, task_options);
+  const ValidationResult result = task.validate();
+  if (world.rank() == 0) print_result(result, arguments);
+  world.control().barrier("the end of the evaluation");
+  return 0;
+}
+
+}  // namespace renai

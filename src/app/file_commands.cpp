@@ -1,0 +1,116 @@
+#include <cstdio>
+#include <fstream>
+
+#include "commands.hpp"
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/checkpoint/state_dict.hpp"
+#include "renai/io/hdf5.hpp"
+#include "renai/report/run_summary.hpp"
+#include "renai/train/trace.hpp"
+
+namespace renai {
+namespace {
+
+void require_exists(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) throw UserError(path.string(), "no such file or directory", "check the path");
+}
+
+bool is_checkpoint(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path)) return false;
+  const H5File file = H5File::open(path);
+  return file.exists("weights");
+}
+
+std::string print_checkpoint(const std::filesystem::path& path) {
+  const StateDict state = load_checkpoint(path, false);
+  std::string text = "checkpoint " + path.string() + "\n";
+  for (const auto& [group, tensors] : state.groups) {
+    std::int64_t total_bytes = 0;
+    for (const StateTensor& tensor : tensors) total_bytes += static_cast<std::int64_t>(tensor.data.size());
+    text += group + ": " + std::to_string(tensors.size()) + " tensors, " + format_bytes(total_bytes) + "\n";
+    for (const StateTensor& tensor : tensors) {
+      text += "  " + tensor.name + " " + std::string(dtype_name(tensor.dtype)) + " [";
+      for (std::size_t i = 0; i < tensor.extents.size(); ++i) {
+        text += (i > 0 ? ", " : "") + std::to_string(tensor.extents[i]);
+      }
+      text += "]\n";
+    }
+  }
+  for (const auto& [key, value] : state.texts) text += key + ":\n" + value + (value.ends_with('\n') ? "" : "\n");
+  return text;
+}
+
+std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& run) {
+  std::vector<std::filesystem::path> paths;
+  const std::filesystem::path directory = run / "checkpoints";
+  if (!std::filesystem::is_directory(directory)) return paths;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() == ".h5") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace
+
+int command_inspect(const std::filesystem::path& path, bool json) {
+  require_exists(path);
+  std::string text;
+  if (is_run_directory(path)) {
+    text = summarize_run(path, json);
+  } else if (is_checkpoint(path)) {
+    text = print_checkpoint(path);
+  } else {
+    text = inspect_dataset(path, json);
+  }
+  std::fputs(text.c_str(), stdout);
+  if (!text.ends_with('\n')) std::fputs("\n", stdout);
+  return 0;
+}
+
+int command_verify(const std::filesystem::path& path, bool adopt) {
+  require_exists(path);
+  if (is_run_directory(path) || is_checkpoint(path)) {
+    const bool run = is_run_directory(path);
+    for (const auto& checkpoint : run ? checkpoints_of(path) : std::vector<std::filesystem::path>{path}) {
+      load_checkpoint(checkpoint);
+      std::printf("%s: digest right\n", checkpoint.c_str());
+    }
+    return 0;
+  }
+  if (adopt) adopt_dataset(path);
+  const std::string text = verify_dataset(path);
+  std::fputs(text.c_str(), stdout);
+  if (!text.ends_with('\n')) std::fputs("\n", stdout);
+  return 0;
+}
+
+int command_trace_diff(const std::string& a, const std::string& b) {
+  const TraceDifference difference = trace_diff(a, b);
+  std::printf("%s\n", difference.text.c_str());
+  return difference.identical ? 0 : 1;
+}
+
+int command_pack(World& world, PackArguments arguments) {
+  PackOptions& options = arguments.options;
+  options.rank = world.rank();
+  options.world_size = world.world_size();
+  options.gather = [&world](const std::string& text) { return world.control().all_gather(text, "packing"); };
+  Manifest manifest;
+  if (arguments.kind == "idx") manifest = pack_idx(arguments.input, options);
+  if (arguments.kind == "cifar") manifest = pack_cifar(arguments.input, options);
+  if (arguments.kind == "synthetic") manifest = pack_synthetic(arguments.synthetic, options);
+  world.control().barrier("the end of packing");
+  if (world.rank() != 0) return 0;
+  for (const SplitInfo& split : manifest.splits) {
+    std::printf("%s: %lld samples of %lldx%lldx%lld in %zu shards\n", split.name.c_str(),
+                static_cast<long long>(split.samples()), static_cast<long long>(manifest.height),
+                static_cast<long long>(manifest.width), static_cast<long long>(manifest.channels), split.shards.size());
+  }
+  std::printf("%zu classes, digest %s, in %s\n", manifest.classes.size(), manifest.digest().c_str(),
+              options.out.c_str());
+  return 0;
+}
+
+}  // namespace renai

@@ -1,0 +1,84 @@
+#include "recipe_options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <type_traits>
+#include <vector>
+
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+
+namespace renai {
+namespace {
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  }
+  return names;
+}
+
+CLI::Option* find_option(CLI::App& command, const std::string& name) {
+  return command.get_option_no_throw("--" + name);
+}
+
+}  // namespace
+
+void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config) {
+  command.add_option("--config", config, "TOML recipe with any of these options; the command line wins");
+  Recipe::visit(recipe, [&command](const std::string& key, auto& value, const char* help, bool) {
+    if constexpr (std::is_same_v<std::remove_reference_t<decltype(value)>, bool>) {
+      command.add_flag("--" + key + ",!--no-" + key, value, std::string(help) + (value ? " [on]" : " [off]"));
+    } else {
+      command.add_option("--" + key, value, help)->capture_default_str();
+    }
+  });
+}
+
+void apply_config(CLI::App& command, const std::string& config) {
+  if (config.empty()) return;
+  if (!std::filesystem::is_regular_file(config)) {
+    throw UserError("--config " + config, "the recipe file does not exist", "check the path");
+  }
+  std::vector<CLI::ConfigItem> items;
+  try {
+    items = CLI::ConfigTOML().from_file(config);
+  } catch (const CLI::Error& error) {
+    throw UserError("recipe " + config, error.what(), "correct the file");
+  }
+  for (const CLI::ConfigItem& item : items) {
+    if (item.name == "++" || item.name == "--") {
+      throw UserError("recipe " + config, "it has a section '" + item.fullname() + "'",
+                      "write all keys at the top level");
+    }
+    CLI::Option* option = item.parents.empty() ? find_option(command, item.name) : nullptr;
+    if (option == nullptr || item.name == "config" || item.name == "help") {
+      throw UserError("recipe " + config + ": key '" + item.fullname() + "'", "there is no such option",
+                      suggest_name(item.name, option_names(command)));
+    }
+    if (option->count() > 0) continue;
+    try {
+      for (const std::string& value : item.inputs) option->add_result(value);
+      option->run_callback();
+    } catch (const CLI::Error& error) {
+      throw UserError("recipe " + config + ": key '" + item.name + "'", error.what(), "correct the value");
+    }
+  }
+}
+
+void refuse_extras(const CLI::App& command) {
+  const std::vector<std::string> extras = command.remaining();
+  if (extras.empty()) return;
+  const std::string& first = extras.front();
+  if (first.rfind("--", 0) != 0) {
+    throw UserError("'" + first + "'", "renai " + command.get_name() + " does not take this argument",
+                    "see renai " + command.get_name() + " --help");
+  }
+  const std::string name =
+      first.substr(2, first.find('=') == std::string::npos ? std::string::npos : first.find('=') - 2);
+  throw UserError("option '--" + name + "'", "renai " + command.get_name() + " has no such option",
+                  suggest_name(name, option_names(command)));
+}
+
+}  // namespace renai

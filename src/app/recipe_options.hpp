@@ -1,0 +1,25 @@
+#pragma once
+// Recipe options on a CLI11 command, and TOML recipe files.
+
+#include <memory>
+#include <string>
+
+#include "renai/train/recipe.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace renai {
+
+/// Adds every recipe option and --config to a command; `recipe` receives the values when the command line is parsed.
+void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config);
+
+/// Applies a TOML file to options that the command line did not give. Errors: UserError naming file and key, nearest
+/// name offered.
+void apply_config(CLI::App& command, const std::string& config);
+
+/// Throws UserError for leftover arguments, offering the nearest option.
+void refuse_extras(const CLI::App& command);
+
+}  // namespace renai

@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <set>
+
+#include "commands.hpp"
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/graph/shape_inference.hpp"
+#include "renai/train/lr_schedule.hpp"
+#include "renai/train/task.hpp"
+
+namespace renai {
+namespace {
+
+std::string stem(const std::string& path) { return std::filesystem::path(path).lexically_normal().stem().string(); }
+
+/// runs/DATA-MODEL-TIME, the first name that is free.
+std::string default_run_dir(const Recipe& recipe) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::array<char, 32> time{};
+  std::strftime(time.data(), time.size(), "%Y%m%d-%H%M%S", &local);
+  const std::string base = "runs/" + stem(recipe.data) + "-" + stem(recipe.model) + "-" + time.data();
+  std::string name = base;
+  for (int n = 2; std::filesystem::exists(name); ++n) name = base + "-" + std::to_string(n);
+  return name;
+}
+
+/// Points runs/latest at the newest run of the default name.
+void link_latest(const std::filesystem::path& directory) {
+  const std::filesystem::path link = directory.parent_path() / "latest";
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(link, ignored)) std::filesystem::remove(link, ignored);
+  if (!std::filesystem::exists(link, ignored))
+    std::filesystem::create_directory_symlink(directory.filename(), link, ignored);
+}
+
+std::optional<std::filesystem::path> find_resume(const Recipe& recipe, World& world) {
+  if (recipe.resume == "no") return std::nullopt;
+  std::string found;
+  std::string problem;
+  if (world.rank() == 0) {
+    if (recipe.resume != "auto") {
+      found = recipe.resume;
+    } else {
+      std::vector<std::string> warnings;
+      if (const auto latest = CheckpointStore(recipe.run_dir).latest(&warnings)) found = latest->string();
+      for (const std::string& warning : warnings) world.log().warning(warning);
+      if (found.empty()) world.log().info("no checkpoint in " + recipe.run_dir + ": starting from the beginning");
+    }
+  }
+  found = world.control().broadcast(found, 0, "choosing the checkpoint to continue from");
+  if (found.empty()) return std::nullopt;
+  return found;
+}
+
+/// A continued run must be the same run: its own recipe decides, but for options that cannot change a bit.
+void require_same_recipe(const Recipe& recipe, const StateDict& state, const std::string& file) {
+  const auto stored = state.texts.find("recipe");
+  if (stored == state.texts.end()) return;
+  const auto lines = [](const std::string& text) {
+    std::set<std::string> set;
+    std::size_t start = 0;
+    while (start < text.size()) {
+      const std::size_t end = text.find('\n', start);
+      set.insert(text.substr(start, end - start));
+      start = end + 1;
+    }
+    return set;
+  };
+  const std::set<std::string> own = lines(to_toml(recipe, true));
+  for (const std::string& line : lines(stored->second)) {
+    const std::string key = line.substr(0, line.find(' '));
+    const bool may_change = key == "steps" || key == "epochs" || key == "threads" || key == "device";
+    const bool known = to_toml(recipe, true).find(key + " = ") != std::string::npos;
+    if (!may_change && known && !own.contains(line)) {
+      throw UserError("continuing from " + file, "its recipe says " + line + ", which differs from this run",
+                      "give the same option, or start anew from its weights with --init-from");
+    }
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> trace_header(const Recipe& recipe, const Blueprint& blueprint,
+                                                              const Run& run, const std::string& data_digest) {
+  const DeviceInfo device = run.device->info();
+  std::vector<std::pair<std::string, std::string>> header{{"build", build_text()},
+                                                          {"device", device.model},
+                                                          {"instruction_set", device.instruction_set},
+                                                          {"backend", run.backend->name()},
+                                                          {"library", run.backend->library()},
+                                                          {"kernel_plan", hex64(kernel_plan_hash(blueprint.book))},
+                                                          {"data", data_digest},
+                                                          {"seed", std::to_string(recipe.seed)},
+                                                          {"logical_shards", std::to_string(recipe.logical_shards)},
+                                                          {"recipe", to_toml(recipe, true)}};
+  return header;
+}
+
+void dry_run(const Recipe& recipe, const Blueprint& blueprint, const JobData& data) {
+  std::printf("%s\n", to_toml(recipe).c_str());
+  std::printf("%s\n", print_model(blueprint.graph, blueprint.specs.front().shape.shape()).c_str());
+  std::printf("%s\n", print(blueprint.specs).c_str());
+  AtlasReport report;
+  report.graph = &blueprint.graph;
+  report.book = &blueprint.book;
+  report.plans = blueprint.plans;
+  report.atlas = &blueprint.atlas;
+  std::printf("%s\n", print_table(report).c_str());
+  const BatchSplit split = split_batches(data.shape.train_samples, recipe.global_batch, recipe.logical_shards, true);
+  const std::int64_t total =
+      recipe.steps > 0 ? recipe.steps : static_cast<std::int64_t>(recipe.epochs * static_cast<double>(split.batches()));
+  std::printf("learning rate over %lld steps\n", static_cast<long long>(total));
+  constexpr int kRows = 16;
+  for (int row = 0; row <= kRows && total > 0; ++row) {
+    const std::int64_t step = std::min(total * row / kRows, total - 1);
+    const float lr = learning_rate(recipe, step, total, split.batches());
+    const int width = recipe.lr > 0 ? static_cast<int>(40.0 * lr / recipe.lr) : 0;
+    std::printf("  %9lld  %-10.4g %s\n", static_cast<long long>(step), static_cast<double>(lr),
+                std::string(static_cast<std::size_t>(std::clamp(width, 0, 40)), '#').c_str());
+  }
+}
+
+/// Weights to start from: a checkpoint to continue, a file of weights, or the seed.
+Progress start_state(Engine& engine, const Recipe& recipe, const std::optional<std::filesystem::path>& resume) {
+  initialize_state(engine, recipe.seed);
+  if (resume) {
+    const StateDict state = load_checkpoint(*resume);
+    require_same_recipe(recipe, state, resume->string());
+    return restore_state(engine, state, resume->string(), false);
+  }
+  if (!recipe.init_from.empty()) {
+    restore_state(engine, load_checkpoint(recipe.init_from, false), recipe.init_from, true);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string build_text() { return std::string("renai ") + RENAI_VERSION + ", GCC " + __VERSION__; }
+
+JobData open_data(const Recipe& recipe, bool training) {
+  JobData data;
+  const std::string val_directory = recipe.val_data.empty() ? recipe.data : recipe.val_data;
+  if (training) data.train = Dataset::open(recipe.data, "train");
+  const Manifest val_manifest = load_manifest(val_directory);
+  if (val_manifest.find("val") != nullptr) {
+    data.val = Dataset::open(val_directory, "val");
+  } else if (!recipe.val_data.empty() || !training) {
+    throw UserError("data set " + val_directory, "it has no split 'val'", "pack one, or give another --val-data");
+  }
+  const Manifest& manifest = training ? data.train->manifest() : data.val->manifest();
+  if (training && data.val &&
+      (val_manifest.height != manifest.height || val_manifest.width != manifest.width ||
+       val_manifest.channels != manifest.channels || val_manifest.classes != manifest.classes)) {
+    throw DataError(val_directory, "its image size or classes differ from " + recipe.data, "pack both the same way");
+  }
+  data.shape = describe_data(manifest, training ? data.train->size() : 0, data.val ? data.val->size() : 0);
+  data.digest = manifest.digest();
+  if (data.val && val_directory != recipe.data) data.digest += "+" + val_manifest.digest();
+  return data;
+}
+
+Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_digest) {
+  std::string text;
+  const std::set<std::string> may_differ{"run-dir", "data", "val-data", "trace", "loader-threads", "inject-fault"};
+  std::string all = to_toml(recipe);
+  for (std::size_t start = 0; start < all.size();) {
+    const std::size_t end = all.find('\n', start);
+    const std::string line = all.substr(start, end - start);
+    if (!may_differ.contains(line.substr(0, line.find(' ')))) text += line + "\n";
+    start = end + 1;
+  }
+  // Rank 0 alone decides where files go, but all must agree in whether there is a trace: it takes part of every rank.
+  text += std::string("trace = ") + (recipe.trace.empty() ? "no" : "yes") + "\n";
+  return Fingerprint{{{"recipe", text}, {"build", build_text() + "\n"}, {"data", data_digest + "\n"}}};
+}
+
+int command_train(World& world, Recipe recipe, const TrainArguments& arguments) {
+  verify(recipe);
+  verify_ranks(recipe, world.world_size());
+  compare_fingerprints(world.control(), recipe_fingerprint(recipe, ""));
+  JobData data = open_data(recipe, true);
+  compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
+
+  const bool named = recipe.run_dir.empty();
+  if (named) recipe.run_dir = world.control().broadcast(default_run_dir(recipe), 0, "naming the run directory");
+  const Run run = world.choose(recipe);
+  const Blueprint blueprint = make_blueprint(recipe, data.shape, *run.backend, *run.communicator);
+  if (arguments.dry_run) {
+    if (world.rank() == 0) dry_run(recipe, blueprint, data);
+    return 0;
+  }
+  const std::optional<std::filesystem::path> resume = find_resume(recipe, world);
+  RunLog log(recipe.run_dir, world.rank(), resume.has_value());
+  if (named && world.rank() == 0) link_latest(recipe.run_dir);
+  log.write_text("recipe.toml", to_toml(recipe));
+  log.write_ranks(world.topology());
+  if (world.rank() == 0) {
+    std::printf("%s%s, %lld training samples, run directory %s\n", world.topology().print().c_str(),
+                run.backend->library().c_str(), static_cast<long long>(data.shape.train_samples),
+                recipe.run_dir.c_str());
+    std::fflush(stdout);
+  }
+
+  const FaultPlan fault = parse_fault(recipe.inject_fault);
+  if (fault.due(-1, world.rank())) run_fault(fault);
+  compare_fingerprints(world.control(), fingerprint(blueprint.graph, blueprint.book, blueprint.plans, blueprint.atlas));
+  Engine engine(blueprint, run);
+  AtlasReport report;
+  report.graph = &blueprint.graph;
+  report.book = &blueprint.book;
+  report.plans = blueprint.plans;
+  report.atlas = &blueprint.atlas;
+  report.capture_seconds = engine.capture_seconds();
+  report.device = run.device->info().model;
+  if (world.rank() == 0) log.write_text("atlas.json", to_json(report));
+
+  const Progress progress = start_state(engine, recipe, resume);
+  DeepLearningTask::Options options;
+  options.recipe = &recipe;
+  options.data.train = &*data.train;
+  options.data.val = data.val ? &*data.val : nullptr;
+  options.log = &log;
+  options.console = &world.log();
+  options.checkpoint_texts = {{"recipe", to_toml(recipe, true)},
+                              {"full_recipe", to_toml(recipe)},
+                              {"build", build_text()},
+                              {"library", run.backend->library()},
+                              {"data", data.digest},
+                              {"classes", std::to_string(data.shape.classes)},
+                              {"model_print", print(blueprint.graph.model())}};
+  options.trace_header = trace_header(recipe, blueprint, run, data.digest);
+  options.process_start = arguments.process_start;
+  DeepLearningTask task(engine, options);
+  const Summary summary = task.train(progress);
+  world.control().barrier("the end of the run");
+  if (world.rank() == 0) {
+    std::printf("%s after %lld steps: val top-1 %.4f, %.0f img/s, digest %s, %s\n", summary.status.c_str(),
+                static_cast<long long>(summary.steps), summary.val_top1, summary.images_per_second_median,
+                summary.digest.c_str(), (log.directory() / "summary.json").c_str());
+  }
+  return 0;
+}
+
+}  // namespace renai

@@ -1,0 +1,51 @@
+#pragma once
+// World: the leaves that a command runs on, chosen here and nowhere else.
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "renai/base/log.hpp"
+#include "renai/comm/mpi.hpp"
+#include "renai/train/engine.hpp"
+
+namespace renai {
+
+/// True when a launcher (mpirun, srun --mpi=pmix) started this process as one of several ranks.
+/// Errors: UserError when srun started several tasks without PMIx, which could not find each other.
+bool started_by_launcher();
+/// Rank as the launcher tells it, before MPI is up; 0 without a launcher. For messages only.
+int launcher_rank();
+std::string host_name();
+
+/// Ranks and, once chosen, the compute leaves.
+class World {
+ public:
+  /// Starts MPI when a launcher started several ranks. `watchdog` limits every wait for another rank.
+  explicit World(std::chrono::milliseconds watchdog);
+  ~World();
+
+  int rank() const { return control_->rank(); }
+  int world_size() const { return control_->world_size(); }
+  ControlGroup& control() { return *control_; }
+  const Log& log() const { return log_; }
+  const HostTopology& topology() const { return topology_; }
+
+  /// Makes device, backend and communicator. Errors: BackendError with the reason, UserError for an unsupported
+  /// precision.
+  Run choose(const Recipe& recipe);
+  /// The last act after a failure: tells the other ranks, prints once, ends the job. Does not return when MPI is up.
+  int fail(const Error& error);
+
+ private:
+  std::chrono::milliseconds watchdog_;
+  std::unique_ptr<MpiSession> mpi_;
+  std::unique_ptr<ControlGroup> control_;
+  Log log_;
+  HostTopology topology_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+}  // namespace renai

@@ -1,0 +1,97 @@
+#include "renai/train/audit.hpp"
+
+#include <cstring>
+#include <map>
+
+#include "renai/base/error.hpp"
+#include "renai/graph/region_name.hpp"
+
+namespace renai {
+namespace {
+
+int digest_region(TensorRole role) {
+  switch (role) {
+    case TensorRole::weight: return 0;
+    case TensorRole::momentum: return 1;
+    case TensorRole::running_mean:
+    case TensorRole::running_var: return 2;
+    default: return 3;
+  }
+}
+
+template <typename T>
+std::string as_text(std::span<const T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+
+/// Ranks whose message is not the most frequent one (ties: the lowest rank's message counts as right).
+std::vector<std::string> odd_ranks(const std::vector<std::string>& messages) {
+  std::map<std::string, int> votes;
+  for (const std::string& message : messages) ++votes[message];
+  const std::string* right = &messages.front();
+  for (const std::string& message : messages) {
+    if (votes[message] > votes[*right]) right = &message;
+  }
+  std::vector<std::string> odd;
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    if (messages[rank] != *right) odd.push_back(std::to_string(rank));
+  }
+  return odd;
+}
+
+}  // namespace
+
+Audit::Audit(Engine& engine)
+    : engine_(&engine),
+      done_(engine.create_event()),
+      host_(engine.run().device->allocate_pinned(
+          engine.blueprint().plans.front().region(region_name::kDigests).size_bytes)),
+      tensors_(digest_tensors(engine.blueprint().graph)) {}
+
+StateDigest Audit::measure() {
+  Stream& update = engine_->stream(StreamId::UPDATE);
+  const Region& region = engine_->blueprint().plans.front().region(region_name::kDigests);
+  engine_->launch(0, GraphId::SIMPLE_TASK_GRAPH);
+  engine_->download(region.offset_bytes, {host_.data(), static_cast<std::size_t>(region.size_bytes)});
+  update.record(*done_);
+
+  StateDigest digest;
+  digest.tensors.resize(tensors_.size());
+  std::memcpy(digest.tensors.data(), host_.data(), tensors_.size() * sizeof(Digest128));
+  std::array<std::vector<Digest128>, 4> by_region;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const TensorRole role = engine_->blueprint().graph.tensor(tensors_[i]).role;
+    by_region[static_cast<std::size_t>(digest_region(role))].push_back(digest.tensors[i]);
+  }
+  for (std::size_t r = 0; r < by_region.size(); ++r) digest.regions[r] = combine_digests(by_region[r]);
+  return digest;
+}
+
+void Audit::compare(const StateDigest& own, std::int64_t step) {
+  ControlGroup& control = *engine_->run().control;
+  if (control.world_size() == 1) return;
+  const std::string stage = "comparing digests of step " + std::to_string(step);
+  const auto regions = control.all_gather(as_text(std::span<const Digest128>(own.regions)), stage);
+  bool equal = true;
+  for (const std::string& message : regions) equal = equal && message == regions.front();
+  if (equal) return;
+
+  const auto all = control.all_gather(as_text(std::span<const Digest128>(own.tensors)), stage);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    std::vector<std::string> values;
+    for (const std::string& message : all) values.push_back(message.substr(i * sizeof(Digest128), sizeof(Digest128)));
+    const std::vector<std::string> odd = odd_ranks(values);
+    if (odd.empty()) continue;
+    const TensorInfo& tensor = engine_->blueprint().graph.tensor(tensors_[i]);
+    std::string ranks;
+    for (const std::string& rank : odd) ranks += (ranks.empty() ? "" : ", ") + rank;
+    throw PeerError("the ranks' states differ after step " + std::to_string(step),
+                    std::string("region '") + kDigestRegions[static_cast<std::size_t>(digest_region(tensor.role))] +
+                        "', tensor '" + tensor.name + "': rank" + (odd.size() > 1 ? "s " : " ") + ranks + " hold" +
+                        (odd.size() > 1 ? "" : "s") + " other bits",
+                    "check the memory of that host; continue from the last checkpoint with --resume auto");
+  }
+  throw InternalError("comparing digests", "regions differ but no tensor does", "please report this");
+}
+
+}  // namespace renai

@@ -1,0 +1,178 @@
+#include "renai/train/recipe.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <sstream>
+#include <type_traits>
+
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/tensor/batch_split.hpp"
+#include "renai/train/fault.hpp"
+
+namespace renai {
+namespace {
+
+void require_word(const char* option, const std::string& value, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word == value) return;
+  }
+  throw UserError(std::string("--") + option + " " + value, "unknown value", suggest_name(value, words));
+}
+
+void require(bool holds, const char* option, const std::string& value, const char* why, const char* remedy) {
+  if (!holds) throw UserError(std::string("--") + option + " " + value, why, remedy);
+}
+
+template <typename T>
+void require_at_least(const char* option, T value, T least) {
+  std::ostringstream text;
+  text << value;
+  if (!(value >= least)) {
+    std::ostringstream limit;
+    limit << "use at least " << least;
+    throw UserError(std::string("--") + option + " " + text.str(), "the value is too small", limit.str());
+  }
+}
+
+std::string toml_string(const std::string& value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + "\"";
+}
+
+std::string toml_number(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value);
+  return {text, end.ptr};
+}
+
+template <typename T>
+std::string toml_value(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return toml_string(value);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return toml_number(value);
+  } else {
+    return std::to_string(value);
+  }
+}
+
+void verify_words(const Recipe& r) {
+  require_word("device", r.device, {"auto", "cpu", "cuda", "reference"});
+  require_word("precision", r.precision, {"fp32", "tf32", "bf16", "fp16"});
+  require_word("optimizer", r.optimizer, {"sgd"});
+  require_word("lr-schedule", r.lr_schedule, {"constant", "step", "cosine"});
+  require_word("reduce", r.reduce, {"tree"});
+  require_word("kernel-search", r.kernel_search, {"heuristic"});
+}
+
+void verify_numbers(const Recipe& r) {
+  require_at_least("epochs", r.epochs, 0.0);
+  require_at_least<std::int64_t>("steps", r.steps, 0);
+  require_at_least<std::int64_t>("global-batch", r.global_batch, 1);
+  require_at_least<std::int64_t>("val-batch", r.val_batch, 0);
+  require_at_least("logical-shards", r.logical_shards, 1);
+  require_at_least("lr", r.lr, 0.0);
+  require_at_least("momentum", r.momentum, 0.0);
+  require(r.momentum < 1.0, "momentum", toml_number(r.momentum), "momentum must be below 1", "use for example 0.9");
+  require(!r.nesterov || r.momentum > 0.0, "nesterov", "true", "Nesterov needs momentum", "set --momentum above 0");
+  require_at_least("weight-decay", r.weight_decay, 0.0);
+  require_at_least("warmup-epochs", r.warmup_epochs, 0.0);
+  require(r.lr_step_epochs > 0.0, "lr-step-epochs", toml_number(r.lr_step_epochs), "must be above 0",
+          "use for example 30");
+  require(r.lr_gamma > 0.0, "lr-gamma", toml_number(r.lr_gamma), "must be above 0", "use for example 0.1");
+  require(r.label_smoothing >= 0.0 && r.label_smoothing < 1.0, "label-smoothing", toml_number(r.label_smoothing),
+          "must lie in [0, 1)", "use for example 0.1");
+  require_at_least("clip-norm", r.clip_norm, 0.0);
+  require_at_least<std::int64_t>("val-resolution", r.val_resolution, 0);
+  require(r.bucket_mib > 0.0, "bucket-mib", toml_number(r.bucket_mib), "must be above 0", "use for example 4");
+  require_at_least<std::int64_t>("verify-every", r.verify_every, 0);
+  require_at_least<std::int64_t>("checkpoint-every", r.checkpoint_every, 0);
+  require_at_least("keep", r.keep, 1);
+  require_at_least("threads", r.threads, 1);
+  require_at_least("loader-threads", r.loader_threads, 1);
+  require_at_least<std::int64_t>("log-every", r.log_every, 1);
+  require(r.watchdog_seconds > 0.0, "watchdog-seconds", toml_number(r.watchdog_seconds), "must be above 0",
+          "use for example 60");
+  require_at_least<std::int64_t>("max-bad-steps", r.max_bad_steps, 1);
+}
+
+}  // namespace
+
+void verify(const Recipe& r) {
+  bool finite = true;
+  Recipe::visit(r, [&](const char*, const auto& value, const char*, bool) {
+    if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(value)>>)
+      finite = finite && std::isfinite(value);
+  });
+  if (!finite) throw UserError("the recipe", "a number is not finite", "give finite numbers");
+  verify_words(r);
+  verify_numbers(r);
+  split_batches(r.logical_shards, r.global_batch, r.logical_shards, true);
+  if (r.val_batch > 0 && r.val_batch % r.logical_shards != 0) {
+    throw UserError("--val-batch " + std::to_string(r.val_batch),
+                    "it is not divisible by --logical-shards " + std::to_string(r.logical_shards),
+                    "use a multiple of " + std::to_string(r.logical_shards));
+  }
+  if (!r.resolution.empty()) parse_resolution(r.resolution);
+  parse_fault(r.inject_fault);
+}
+
+void verify_ranks(const Recipe& r, int world_size) {
+  if (world_size <= r.logical_shards && r.logical_shards % world_size == 0) return;
+  int below = 1;
+  while (below * 2 <= world_size && below * 2 <= r.logical_shards) below *= 2;
+  std::string works = "use " + std::to_string(below);
+  if (below * 2 <= r.logical_shards) works += " or " + std::to_string(below * 2);
+  works += " ranks";
+  if (world_size > r.logical_shards) {
+    int shards = r.logical_shards;
+    while (shards < world_size) shards *= 2;
+    if (shards % world_size == 0) works += ", or --logical-shards " + std::to_string(shards);
+  }
+  throw UserError(std::to_string(world_size) + " ranks with --logical-shards " + std::to_string(r.logical_shards),
+                  "the number of ranks must divide the logical shards", works);
+}
+
+std::string to_toml(const Recipe& recipe, bool only_result) {
+  std::string text;
+  Recipe::visit(recipe, [&](const char* key, const auto& value, const char*, bool changes_result) {
+    if (only_result && !changes_result) return;
+    text += std::string(key) + " = " + toml_value(value) + "\n";
+  });
+  return text;
+}
+
+std::vector<ResolutionPhase> parse_resolution(const std::string& text) {
+  const auto fail = [&text](const std::string& why) -> UserError {
+    return UserError("--resolution " + text, why, "write SIZE or SIZE@EPOCH,SIZE@EPOCH,... such as 128@0,160@6");
+  };
+  std::vector<ResolutionPhase> phases;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    ResolutionPhase phase;
+    const std::size_t at = part.find('@');
+    const std::string size = part.substr(0, at);
+    const std::string epoch = at == std::string::npos ? (phases.empty() ? "0" : "") : part.substr(at + 1);
+    const auto read = [&](const std::string& word, auto& value) {
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+      if (error != std::errc{} || end != word.data() + word.size()) throw fail("'" + part + "' is not SIZE@EPOCH");
+    };
+    read(size, phase.size);
+    read(epoch, phase.epoch);
+    if (phase.size < 1 || phase.size > 16384) throw fail("a size lies between 1 and 16384");
+    if (phases.empty() && phase.epoch != 0) throw fail("the first phase starts at epoch 0");
+    if (!phases.empty() && phase.epoch <= phases.back().epoch) throw fail("epochs must rise");
+    phases.push_back(phase);
+  }
+  if (phases.empty()) throw fail("it is empty");
+  return phases;
+}
+
+}  // namespace renai

@@ -1,0 +1,176 @@
+#include "renai/train/run_log.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "renai/base/error.hpp"
+#include "renai/io/atomic_file.hpp"
+
+namespace renai {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// JSON has no NaN or infinity: such a value becomes null.
+ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
+
+/// Moves a directory that already holds a run to the first free "<name>.<n>".
+void move_aside(const std::filesystem::path& directory) {
+  const bool holds_run = std::filesystem::exists(directory / "metrics.jsonl") ||
+                         std::filesystem::exists(directory / "checkpoints") ||
+                         std::filesystem::exists(directory / "summary.json");
+  if (!holds_run) return;
+  for (int n = 1;; ++n) {
+    std::filesystem::path old = directory;
+    old += "." + std::to_string(n);
+    if (std::filesystem::exists(old)) continue;
+    std::error_code error;
+    std::filesystem::rename(directory, old, error);
+    if (error) {
+      throw ResourceError("moving the earlier run " + directory.string() + " aside", error.message(),
+                          "give another --run-dir, or continue it with --resume auto");
+    }
+    return;
+  }
+}
+
+std::string duration_text(double seconds) {
+  const auto total = static_cast<std::int64_t>(std::max(seconds, 0.0));
+  char text[32];
+  std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", static_cast<long long>(total / 3600),
+                static_cast<long long>(total / 60 % 60), static_cast<long long>(total % 60));
+  return text;
+}
+
+}  // namespace
+
+std::string to_json(const Summary& s) {
+  ordered_json object;
+  object["status"] = s.status;
+  object["epochs"] = s.epochs;
+  object["steps"] = s.steps;
+  object["world_size"] = s.world_size;
+  object["logical_shards"] = s.logical_shards;
+  object["device"] = s.device;
+  object["precision"] = s.precision;
+  object["seed"] = s.seed;
+  object["model"] = s.model;
+  object["library"] = s.library;
+  object["train_loss"] = number(s.train_loss);
+  object["val_top1"] = number(s.val_top1);
+  object["val_top5"] = number(s.val_top5);
+  object["val_loss"] = number(s.val_loss);
+  object["val_images"] = s.val_images;
+  object["images_per_second_median"] = number(s.images_per_second_median);
+  object["startup_seconds"] = s.startup_seconds;
+  object["capture_seconds"] = s.capture_seconds;
+  object["peak_device_bytes"] = s.peak_device_bytes;
+  object["captured_graphs"] = s.captured_graphs;
+  object["reused_slots"] = s.reused_slots;
+  object["digest"] = s.digest;
+  object["kernel_plan"] = s.kernel_plan;
+  object["skipped_steps"] = s.skipped_steps;
+  object["step_allocations"] = s.step_allocations;
+  object["step_synchronizations"] = s.step_synchronizations;
+  object["reduce"] = s.reduce;
+  if (!s.error.empty()) object["error"] = s.error;
+  return object.dump(2) + "\n";
+}
+
+RunLog::RunLog(const std::filesystem::path& directory, int rank, bool keep_existing)
+    : directory_(directory), active_(rank == 0) {
+  if (!active_) return;
+  if (!keep_existing) move_aside(directory_);
+  require_writable_directory(directory_);
+  metrics_.open(directory_ / "metrics.jsonl", std::ios::app);
+  if (!metrics_) {
+    throw ResourceError("opening " + (directory_ / "metrics.jsonl").string(), "the file cannot be written",
+                        "check permissions and free space");
+  }
+  terminal_ = ::isatty(STDOUT_FILENO) == 1;
+}
+
+void RunLog::write_text(const std::string& name, const std::string& text) const {
+  if (active_) replace_text(directory_ / name, text);
+}
+
+void RunLog::write_ranks(const HostTopology& topology) const {
+  ordered_json list = ordered_json::array();
+  for (const RankPlace& place : topology.places) {
+    list.push_back({{"rank", place.rank},
+                    {"host", place.host},
+                    {"local_rank", place.local_rank},
+                    {"device", place.device},
+                    {"uuid", place.uuid},
+                    {"numa_node", place.numa_node},
+                    {"pid", place.pid}});
+  }
+  write_text("ranks.json", list.dump(2) + "\n");
+}
+
+void RunLog::train(const TrainLine& line, std::int64_t total_steps) {
+  if (!active_) return;
+  ordered_json object = {{"kind", "train"},
+                         {"step", line.step},
+                         {"epoch", line.epoch},
+                         {"loss", number(line.loss)},
+                         {"lr", line.lr},
+                         {"images_per_second", number(line.images_per_second)},
+                         {"data_wait_ms", line.data_wait_ms},
+                         {"step_ms", line.step_ms},
+                         {"grad_norm", number(line.grad_norm)},
+                         {"loss_scale", line.loss_scale}};
+  metrics_ << object.dump() << '\n' << std::flush;
+
+  if (first_step_ < 0) {
+    first_step_ = line.step;
+    start_ = std::chrono::steady_clock::now();
+  }
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const auto done = static_cast<double>(line.step - first_step_);
+  const double eta = done > 0 ? elapsed / done * static_cast<double>(total_steps - line.step) : 0.0;
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "epoch %.2f  step %lld/%lld  loss %.4f  lr %.4g  %.0f img/s  data wait %.1f ms  ETA %s", line.epoch,
+                static_cast<long long>(line.step), static_cast<long long>(total_steps), line.loss, line.lr,
+                line.images_per_second, line.data_wait_ms, duration_text(eta).c_str());
+  if (!terminal_) {
+    std::printf("%s\n", text);
+  } else {
+    constexpr int kWidth = 20;
+    const int filled = total_steps > 0 ? static_cast<int>(line.step * kWidth / total_steps) : 0;
+    std::string bar(static_cast<std::size_t>(std::clamp(filled, 0, kWidth)), '#');
+    bar.resize(kWidth, '.');
+    std::printf("\r[%s] %s\033[K", bar.c_str(), text);
+    bar_shown_ = true;
+  }
+  std::fflush(stdout);
+}
+
+void RunLog::end_progress() {
+  if (bar_shown_) std::printf("\n");
+  bar_shown_ = false;
+}
+
+void RunLog::validation(const ValLine& line) {
+  if (!active_) return;
+  ordered_json object = {{"kind", "val"},     {"step", line.step},         {"epoch", line.epoch},   {"top1", line.top1},
+                         {"top5", line.top5}, {"loss", number(line.loss)}, {"images", line.images}, {"ema", line.ema}};
+  metrics_ << object.dump() << '\n' << std::flush;
+  end_progress();
+  std::printf("validation after step %lld: top-1 %.4f  top-5 %.4f  loss %.4f  (%lld images)\n",
+              static_cast<long long>(line.step), line.top1, line.top5, line.loss, static_cast<long long>(line.images));
+  std::fflush(stdout);
+}
+
+void RunLog::finish(const Summary& summary) {
+  if (!active_) return;
+  end_progress();
+  replace_text(directory_ / "summary.json", to_json(summary));
+}
+
+}  // namespace renai

@@ -1,0 +1,333 @@
+#include "renai/train/state.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "renai/base/check.hpp"
+#include "renai/base/digest.hpp"
+#include "renai/base/error.hpp"
+#include "renai/base/philox.hpp"
+#include "renai/graph/region_name.hpp"
+
+namespace renai {
+namespace {
+
+/// Node that computes a parameter's layer in the forward direction, and the shape that its input has before any
+/// flatten.
+const ComputeNode* forward_node(const ComputationGraph& graph, TensorId weight) {
+  for (const GraphId id : {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD, GraphId::INF_MAIN_A}) {
+    for (const Node& node : graph.nodes(id)) {
+      if (!node.is_compute()) continue;
+      const auto& work = std::get<ComputeNode>(node.work);
+      if (work.pass != Pass::backward && work.inputs.size() > 1 && work.inputs[1] == weight) return &work;
+    }
+  }
+  return nullptr;
+}
+
+const ComputeNode* producer(const ComputationGraph& graph, TensorId tensor) {
+  for (const GraphId id : {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD, GraphId::INF_MAIN_A}) {
+    for (const Node& node : graph.nodes(id)) {
+      if (!node.is_compute()) continue;
+      const auto& work = std::get<ComputeNode>(node.work);
+      for (const TensorId out : work.outputs) {
+        if (out == tensor) return &work;
+      }
+    }
+  }
+  return nullptr;
+}
+
+/// H, W, C behind a linear layer's input features: walks back through element-wise operators to a flatten.
+Shape unflattened(const ComputationGraph& graph, std::span<const Shape> shapes, TensorId input) {
+  const Shape own = shapes[static_cast<std::size_t>(input)];
+  TensorId at = input;
+  while (shapes[static_cast<std::size_t>(at)].rank() != 4) {
+    const ComputeNode* node = producer(graph, at);
+    if (node == nullptr) return own;
+    const bool passes = node->op == OpKind::flatten || node->op == OpKind::activation || node->op == OpKind::dropout ||
+                        node->op == OpKind::batch_norm;
+    if (!passes) return own;
+    at = node->inputs[0];
+  }
+  return shapes[static_cast<std::size_t>(at)];
+}
+
+ParamLayout layout_of(const ComputationGraph& graph, std::span<const Shape> shapes, const ParamInfo& param) {
+  const Shape& shape = shapes[static_cast<std::size_t>(param.weight)];
+  ParamLayout layout;
+  if (param.kind == ParamKind::conv_weight) {
+    layout.permuted = true;
+    layout.k = shape[0];
+    layout.r = shape[1];
+    layout.s = shape[2];
+    layout.c = shape[3];
+    layout.logical = {layout.k, layout.c, layout.r, layout.s};
+    return layout;
+  }
+  for (int axis = 0; axis < shape.rank(); ++axis) layout.logical.push_back(shape[axis]);
+  if (param.kind == ParamKind::linear_weight) {
+    const ComputeNode* node = forward_node(graph, param.weight);
+    RENAI_CHECK(node != nullptr, "parameter '" + param.name + "' has a forward node");
+    const Shape before = unflattened(graph, shapes, node->inputs[0]);
+    if (before.rank() == 4 && before.h() * before.w() > 1) {
+      layout.permuted = true;
+      layout.k = shape[0];
+      layout.r = before.h();
+      layout.s = before.w();
+      layout.c = before.c();
+    }
+  }
+  return layout;
+}
+
+std::vector<float> download_floats(Engine& engine, const DTensor& tensor) {
+  std::vector<float> stored(static_cast<std::size_t>(tensor.size_bytes / 4));
+  engine.download(tensor.offset_bytes, std::as_writable_bytes(std::span(stored)));
+  const std::int64_t c = tensor.shape.rank() > 0 ? tensor.shape.c() : 1;
+  const std::int64_t stride = tensor.padded_c > 0 ? tensor.padded_c : c;
+  std::vector<float> values(static_cast<std::size_t>(tensor.shape.elems()));
+  for (std::int64_t row = 0; row < tensor.shape.elems() / c; ++row) {
+    std::copy_n(stored.begin() + row * stride, c, values.begin() + row * c);
+  }
+  return values;
+}
+
+void upload_floats(Engine& engine, const DTensor& tensor, std::span<const float> values) {
+  const std::int64_t c = tensor.shape.rank() > 0 ? tensor.shape.c() : 1;
+  const std::int64_t stride = tensor.padded_c > 0 ? tensor.padded_c : c;
+  std::vector<float> stored(static_cast<std::size_t>(values.size()) / static_cast<std::size_t>(c) *
+                            static_cast<std::size_t>(stride));
+  for (std::int64_t row = 0; row < static_cast<std::int64_t>(values.size()) / c; ++row) {
+    std::copy_n(values.begin() + row * c, c, stored.begin() + row * stride);
+  }
+  engine.upload(tensor.offset_bytes, std::as_bytes(std::span(stored)));
+}
+
+StateTensor make_tensor(const std::string& name, const std::vector<std::int64_t>& extents,
+                        std::span<const float> values) {
+  StateTensor tensor{name, DType::f32, extents, {}};
+  tensor.data.resize(values.size_bytes());
+  std::memcpy(tensor.data.data(), values.data(), values.size_bytes());
+  return tensor;
+}
+
+template <typename T>
+StateTensor make_scalar(const std::string& name, DType dtype, T value) {
+  StateTensor tensor{name, dtype, {1}, std::vector<std::byte>(sizeof(T))};
+  std::memcpy(tensor.data.data(), &value, sizeof(T));
+  return tensor;
+}
+
+StateTensor gather_param(Engine& engine, const ParamLayout& layout, const std::string& name, const DTensor& tensor) {
+  std::vector<float> values = download_floats(engine, tensor);
+  if (layout.permuted) values = krsc_to_kcrs(values, layout.k, layout.c, layout.r, layout.s);
+  return make_tensor(name, layout.logical, values);
+}
+
+struct FanInOut {
+  double in = 1, out = 1;
+};
+FanInOut fan_of(const ComputationGraph& graph, std::span<const Shape> shapes, const ParamInfo& param) {
+  for (const ParamInfo& other : graph.params()) {
+    if (other.layer != param.layer) continue;
+    if (other.kind != ParamKind::conv_weight && other.kind != ParamKind::linear_weight) continue;
+    const Shape& shape = shapes[static_cast<std::size_t>(other.weight)];
+    const double area = shape.rank() == 4 ? static_cast<double>(shape[1] * shape[2]) : 1.0;
+    return {static_cast<double>(shape.elems() / shape[0]), static_cast<double>(shape[0]) * area};
+  }
+  return {};
+}
+
+std::vector<float> initial_values(const ComputationGraph& graph, std::span<const Shape> shapes, const ParamInfo& param,
+                                  std::uint64_t seed) {
+  const Shape& shape = shapes[static_cast<std::size_t>(param.weight)];
+  std::vector<float> values(static_cast<std::size_t>(shape.elems()));
+  if (param.kind == ParamKind::bn_bias) return values;
+  if (param.kind == ParamKind::bn_scale) {
+    std::fill(values.begin(), values.end(), param.zero_init ? 0.0f : 1.0f);
+    return values;
+  }
+  const InitRule rule = graph.model().init;
+  const FanInOut fan = fan_of(graph, shapes, param);
+  if (param.kind == ParamKind::bias && rule != InitRule::torch_default) return values;
+  const double bound = rule == InitRule::xavier_uniform ? std::sqrt(6.0 / (fan.in + fan.out)) : 1.0 / std::sqrt(fan.in);
+  const double deviation = std::sqrt(2.0 / fan.out);
+  const std::uint64_t name_key = hash64(param.name);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const PhiloxBlock block = random_block(seed, RandomPurpose::init, name_key, static_cast<std::uint32_t>(i / 2));
+    const std::uint32_t first = block[i % 2 == 0 ? 0 : 2];
+    const std::uint32_t second = block[i % 2 == 0 ? 1 : 3];
+    if (rule == InitRule::kaiming_normal) {
+      const double u = (static_cast<double>(first) + 1.0) * 0x1.0p-32;
+      values[i] = static_cast<float>(deviation * std::sqrt(-2.0 * std::log(u)) *
+                                     std::cos(2.0 * std::numbers::pi * static_cast<double>(second) * 0x1.0p-32));
+    } else {
+      values[i] = static_cast<float>(bound * (2.0 * static_cast<double>(uniform01(first)) - 1.0));
+    }
+  }
+  return values;
+}
+
+const StateTensor& require_tensor(const StateDict& state, const std::string& group, const std::string& name,
+                                  const std::vector<std::int64_t>& extents, const std::string& file) {
+  const StateTensor* tensor = state.find(group, name);
+  const auto print_extents = [](const std::vector<std::int64_t>& list) {
+    std::string text = "[";
+    for (const std::int64_t extent : list) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+    return text + "]";
+  };
+  if (tensor == nullptr) {
+    throw DataError(file, "group '" + group + "' has no tensor '" + name + "'", "use a checkpoint of the same model");
+  }
+  if (tensor->extents != extents || tensor->dtype != DType::f32) {
+    throw DataError(file,
+                    "'" + group + "/" + name + "' is " + std::string(dtype_name(tensor->dtype)) + " " +
+                        print_extents(tensor->extents) + ", the model needs float32 " + print_extents(extents),
+                    "use a checkpoint of the same model and data set");
+  }
+  return *tensor;
+}
+
+std::vector<float> floats(const StateTensor& tensor) {
+  std::vector<float> values(tensor.data.size() / 4);
+  std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+  return values;
+}
+
+void restore_param(Engine& engine, const ParamLayout& layout, const StateTensor& tensor, const DTensor& place) {
+  std::vector<float> values = floats(tensor);
+  if (layout.permuted) values = kcrs_to_krsc(values, layout.k, layout.c, layout.r, layout.s);
+  upload_floats(engine, place, values);
+}
+
+void refuse_surplus(const ComputationGraph& graph, const StateDict& state, const std::string& file) {
+  const auto group = state.groups.find("weights");
+  if (group == state.groups.end()) throw DataError(file, "it has no group 'weights'", "give a checkpoint of renai");
+  for (const StateTensor& tensor : group->second) {
+    bool known = false;
+    for (const ParamInfo& param : graph.params()) known = known || param.name == tensor.name;
+    for (const NormInfo& norm : graph.norms()) {
+      known = known || norm.name + ".running_mean" == tensor.name || norm.name + ".running_var" == tensor.name ||
+              norm.name + ".num_batches_tracked" == tensor.name;
+    }
+    if (!known) {
+      throw DataError(file, "it has a tensor '" + tensor.name + "' that the model '" + graph.model().name + "' lacks",
+                      "use a checkpoint of the same model");
+    }
+  }
+}
+
+template <typename T>
+T scalar(const StateDict& state, const std::string& name, DType dtype, const std::string& file) {
+  const StateTensor* tensor = state.find("progress", name);
+  if (tensor == nullptr || tensor->dtype != dtype || tensor->data.size() != sizeof(T)) {
+    throw DataError(file, "group 'progress' has no valid '" + name + "'",
+                    "continue from a checkpoint of renai, or use --init-from for weights alone");
+  }
+  T value;
+  std::memcpy(&value, tensor->data.data(), sizeof(T));
+  return value;
+}
+
+}  // namespace
+
+std::vector<ParamLayout> param_layouts(const ComputationGraph& graph, std::span<const Shape> shapes) {
+  std::vector<ParamLayout> layouts;
+  for (const ParamInfo& param : graph.params()) layouts.push_back(layout_of(graph, shapes, param));
+  return layouts;
+}
+
+void initialize_state(Engine& engine, std::uint64_t seed) {
+  const Blueprint& blueprint = engine.blueprint();
+  const ComputationGraph& graph = blueprint.graph;
+  const MemoryPlan& plan = blueprint.plans.front();
+  const std::vector<Shape>& shapes = blueprint.shapes.front();
+  const std::vector<ParamLayout> layouts = param_layouts(graph, shapes);
+  for (std::size_t i = 0; i < graph.params().size(); ++i) {
+    const ParamInfo& param = graph.params()[i];
+    std::vector<float> values = initial_values(graph, shapes, param, seed);
+    const ParamLayout& layout = layouts[i];
+    if (layout.permuted) values = kcrs_to_krsc(values, layout.k, layout.c, layout.r, layout.s);
+    upload_floats(engine, plan.tensor(param.weight), values);
+  }
+  for (const NormInfo& norm : graph.norms()) {
+    const DTensor& var = plan.tensor(norm.running_var);
+    upload_floats(engine, var, std::vector<float>(static_cast<std::size_t>(var.shape.elems()), 1.0f));
+  }
+  std::vector<float> scalars(region_name::kScalarCount, 0.0f);
+  scalars[region_name::kScalarLossScale] = 1.0f;
+  engine.upload(plan.region(region_name::kScalars).offset_bytes, std::as_bytes(std::span(scalars)));
+}
+
+StateDict gather_state(Engine& engine, const Progress& progress) {
+  const Blueprint& blueprint = engine.blueprint();
+  const ComputationGraph& graph = blueprint.graph;
+  const MemoryPlan& plan = blueprint.plans.front();
+  const std::vector<ParamLayout> layouts = param_layouts(graph, blueprint.shapes.front());
+  StateDict state;
+  for (std::size_t i = 0; i < graph.params().size(); ++i) {
+    const ParamInfo& param = graph.params()[i];
+    state.groups["weights"].push_back(gather_param(engine, layouts[i], param.name, plan.tensor(param.weight)));
+    if (param.momentum != kNoTensor) {
+      state.groups["optimizer"].push_back(
+          gather_param(engine, layouts[i], param.name + ".momentum", plan.tensor(param.momentum)));
+    }
+  }
+  for (const NormInfo& norm : graph.norms()) {
+    const DTensor& mean = plan.tensor(norm.running_mean);
+    const DTensor& var = plan.tensor(norm.running_var);
+    auto& group = state.groups["bn_running"];
+    group.push_back(make_tensor(norm.name + ".running_mean", {mean.shape.elems()}, download_floats(engine, mean)));
+    group.push_back(make_tensor(norm.name + ".running_var", {var.shape.elems()}, download_floats(engine, var)));
+  }
+  std::vector<float> scalars(region_name::kScalarCount);
+  engine.download(plan.region(region_name::kScalars).offset_bytes, std::as_writable_bytes(std::span(scalars)));
+  auto& group = state.groups["progress"];
+  group.push_back(make_scalar("step", DType::i64, progress.step));
+  group.push_back(make_scalar("best_top1", DType::f64, progress.best_top1));
+  group.push_back(make_scalar("skipped_steps", DType::i64, progress.skipped_steps));
+  group.push_back(make_tensor("scalars", {region_name::kScalarCount}, scalars));
+  return state;
+}
+
+Progress restore_state(Engine& engine, const StateDict& state, const std::string& file, bool weights_only) {
+  const Blueprint& blueprint = engine.blueprint();
+  const ComputationGraph& graph = blueprint.graph;
+  const MemoryPlan& plan = blueprint.plans.front();
+  const std::vector<ParamLayout> layouts = param_layouts(graph, blueprint.shapes.front());
+  refuse_surplus(graph, state, file);
+  for (std::size_t i = 0; i < graph.params().size(); ++i) {
+    const ParamInfo& param = graph.params()[i];
+    restore_param(engine, layouts[i], require_tensor(state, "weights", param.name, layouts[i].logical, file),
+                  plan.tensor(param.weight));
+    if (!weights_only && param.momentum != kNoTensor) {
+      restore_param(engine, layouts[i],
+                    require_tensor(state, "optimizer", param.name + ".momentum", layouts[i].logical, file),
+                    plan.tensor(param.momentum));
+    }
+  }
+  for (const NormInfo& norm : graph.norms()) {
+    for (const auto& [suffix, id] :
+         {std::pair{".running_mean", norm.running_mean}, {".running_var", norm.running_var}}) {
+      const DTensor& place = plan.tensor(id);
+      const std::string name = norm.name + suffix;
+      const bool in_weights = state.find("weights", name) != nullptr;
+      if (weights_only && !in_weights && state.find("bn_running", name) == nullptr) continue;
+      const StateTensor& tensor =
+          require_tensor(state, in_weights ? "weights" : "bn_running", name, {place.shape.elems()}, file);
+      upload_floats(engine, place, floats(tensor));
+    }
+  }
+  Progress progress;
+  if (weights_only) return progress;
+  progress.step = scalar<std::int64_t>(state, "step", DType::i64, file);
+  progress.best_top1 = scalar<double>(state, "best_top1", DType::f64, file);
+  progress.skipped_steps = scalar<std::int64_t>(state, "skipped_steps", DType::i64, file);
+  const StateTensor& scalars = require_tensor(state, "progress", "scalars", {region_name::kScalarCount}, file);
+  engine.upload(plan.region(region_name::kScalars).offset_bytes, scalars.data);
+  return progress;
+}
+
+}  // namespace renai

@@ -1,0 +1,147 @@
+#include "renai/train/step_bench.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "renai/data/loader.hpp"
+#include "renai/train/state.hpp"
+#include "renai/train/task.hpp"
+
+namespace renai {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// An engine with the loader and schedule that drive it, without files.
+struct Bench {
+  Blueprint blueprint;
+  Engine engine;
+  Sampler sampler;
+  Loader loader;
+  StepSchedule schedule;
+
+  Bench(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& run)
+      : blueprint(make_blueprint(recipe, shape, *run.backend, *run.communicator)),
+        engine(blueprint, run),
+        sampler(SamplerConfig{dataset.size(), recipe.global_batch, recipe.logical_shards, recipe.seed, true}),
+        loader(LoaderConfig{blueprint.slot, engine.staging(), recipe.loader_threads,
+                            Augmentation::parse(recipe.augment), recipe.seed}),
+        schedule(engine, recipe, TaskData{&dataset, nullptr}, &sampler, nullptr, loader) {
+    initialize_state(engine, recipe.seed);
+  }
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Share of the TRANSFER spans' time that lies inside COMPUTE spans.
+double overlap(const std::vector<TimelineSpan>& spans) {
+  double copied = 0;
+  double covered = 0;
+  for (const TimelineSpan& copy : spans) {
+    if (copy.stream != stream_name(StreamId::TRANSFER)) continue;
+    copied += copy.end_us - copy.start_us;
+    for (const TimelineSpan& work : spans) {
+      if (work.stream != stream_name(StreamId::COMPUTE)) continue;
+      covered += std::max(0.0, std::min(copy.end_us, work.end_us) - std::max(copy.start_us, work.start_us));
+    }
+  }
+  return copied > 0 ? covered / copied : 0.0;
+}
+
+std::vector<std::vector<float>> weights_of(Engine& engine) {
+  std::vector<std::vector<float>> all;
+  for (const StateTensor& tensor : gather_state(engine, {}).groups["weights"]) {
+    std::vector<float> values(tensor.data.size() / sizeof(float));
+    std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+    all.push_back(std::move(values));
+  }
+  return all;
+}
+
+struct Update {
+  std::vector<std::vector<float>> before, after;
+};
+
+Update one_step(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& run) {
+  Bench bench(recipe, shape, dataset, run);
+  Update update;
+  update.before = weights_of(bench.engine);
+  bench.schedule.begin(0, 1);
+  bench.schedule.launch_step(0);
+  bench.schedule.wait_step(0);
+  update.after = weights_of(bench.engine);
+  return update;
+}
+
+}  // namespace
+
+StepBenchResult bench_steps(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& run,
+                            std::int64_t warmup, std::int64_t steps) {
+  Bench bench(recipe, shape, dataset, run);
+  const std::int64_t total = warmup + steps;
+  constexpr std::int64_t kTimelineSteps = 3;
+  bench.schedule.begin(0, total + kTimelineSteps);
+  StepBenchResult result;
+  result.steps = steps;
+  for (std::int64_t step = 0; step < warmup; ++step) bench.schedule.launch_step(step);
+  if (warmup > 0) bench.schedule.wait_step(warmup - 1);
+
+  // Windows of a few steps: inside one the host runs ahead as in training, and the median drops disturbed ones.
+  const std::int64_t window =
+      std::max<std::int64_t>(1, std::min<std::int64_t>(steps / 5, StepSchedule::kStepsInFlight / 2));
+  std::vector<double> times;
+  const DeviceCounters before = run.device->counters();
+  for (std::int64_t step = warmup; step < total;) {
+    const std::int64_t end = std::min(step + window, total);
+    const Clock::time_point start = Clock::now();
+    for (std::int64_t s = step; s < end; ++s) bench.schedule.launch_step(s);
+    bench.schedule.wait_step(end - 1);
+    times.push_back(std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(end - step));
+    step = end;
+  }
+  const DeviceCounters after = run.device->counters();
+  result.step_allocations =
+      after.allocations + after.pinned_allocations - before.allocations - before.pinned_allocations;
+  result.step_synchronizations = after.host_synchronizations - before.host_synchronizations;
+  result.step_ms_median = median(times) * 1e3;
+  result.images_per_second = static_cast<double>(recipe.global_batch) / median(times);
+  result.arena_bytes = bench.engine.arena_bytes();
+
+  bench.engine.start_timeline();
+  for (std::int64_t step = total; step < total + kTimelineSteps; ++step) bench.schedule.launch_step(step);
+  bench.schedule.wait_step(total + kTimelineSteps - 1);
+  for (const Engine::TimedLaunch& launch : bench.engine.stop_timeline()) {
+    result.timeline.push_back({std::string(graph_id_name(launch.id)), std::string(stream_name(launch.stream)),
+                               launch.start_us, launch.end_us});
+  }
+  result.transfer_overlap = overlap(result.timeline);
+  return result;
+}
+
+double compare_one_step(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& reference,
+                        const Run& run) {
+  const Update expected = one_step(recipe, shape, dataset, reference);
+  const Update found = one_step(recipe, shape, dataset, run);
+  double worst = 0;
+  for (std::size_t i = 0; i < expected.after.size(); ++i) {
+    double difference = 0;
+    double size = 0;
+    for (std::size_t j = 0; j < expected.after[i].size(); ++j) {
+      const double want = static_cast<double>(expected.after[i][j]) - static_cast<double>(expected.before[i][j]);
+      const double have = static_cast<double>(found.after[i][j]) - static_cast<double>(found.before[i][j]);
+      difference += (want - have) * (want - have);
+      size += want * want;
+    }
+    if (!std::isfinite(difference)) return difference;
+    if (size > 0) worst = std::max(worst, std::sqrt(difference / size));
+  }
+  return worst;
+}
+
+}  // namespace renai

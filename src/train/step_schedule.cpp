@@ -1,0 +1,271 @@
+#include <cstring>
+
+#include "renai/base/check.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/train/lr_schedule.hpp"
+#include "renai/train/task.hpp"
+
+// The order of a step on the four streams (x = A or B, alternating from shard to shard):
+//
+//   TRANSFER  wait slot_free[x]; TRANSFER_x; record transferred[x]
+//   UPDATE    ZERO_GRAD; record zero_done
+//   COMPUTE   wait transferred[x], zero_done or merged; FIRST_LAYER_FWD_x; DEEP_FWD_BWD; FIRST_LAYER_BWD_x;
+//             record slot_free[x], shard_done
+//   UPDATE    wait bucket[b]; CAST_DEEP_GRAD part b; ... wait shard_done; CAST_FIRST_GRAD; record merged   (several
+//   shards) COMM      wait bucket[b] or its merge; DEEP_COMM part b; ... FIRST_COMM; STATS_COMM; record comm_done (last
+//   shard) UPDATE    wait comm_done or shard_done; check, optimizer, statistics, metrics; record step_done
+
+namespace renai {
+namespace {
+
+constexpr std::array<GraphId, 2> kTransfer{GraphId::TRANSFER_A, GraphId::TRANSFER_B};
+constexpr std::array<GraphId, 2> kFirstForward{GraphId::FIRST_LAYER_FWD_A, GraphId::FIRST_LAYER_FWD_B};
+constexpr std::array<GraphId, 2> kFirstBackward{GraphId::FIRST_LAYER_BWD_A, GraphId::FIRST_LAYER_BWD_B};
+constexpr std::array<GraphId, 2> kInference{GraphId::INF_MAIN_A, GraphId::INF_MAIN_B};
+constexpr std::chrono::milliseconds kHostPatience{100};
+/// Jobs submitted ahead of the one consumed: both staging buffers and one queued.
+constexpr std::int64_t kJobsAhead = 3;
+
+}  // namespace
+
+StepSchedule::StepSchedule(Engine& engine, const Recipe& recipe, const TaskData& data, const Sampler* train_sampler,
+                           const Sampler* val_sampler, Loader& loader)
+    : engine_(&engine),
+      recipe_(&recipe),
+      data_(data),
+      train_sampler_(train_sampler),
+      val_sampler_(val_sampler),
+      loader_(&loader),
+      batches_(train_sampler != nullptr ? train_sampler->split().batches() : 0),
+      local_shards_(engine.blueprint().graph.local_shards()) {
+  const Blueprint& blueprint = engine.blueprint();
+  phases_ = recipe.resolution.empty() ? std::vector<ResolutionPhase>{{blueprint.specs.front().shape.h, 0}}
+                                      : parse_resolution(recipe.resolution);
+  for (auto* event :
+       {&zero_done_, &shard_done_, &merged_, &comm_done_, &inference_done_, &accumulated_, &result_done_}) {
+    *event = engine.create_event();
+  }
+  for (auto& event : transferred_) event = engine.create_event();
+  for (auto& event : slot_free_) event = engine.create_event();
+  for (int i = 0; i < blueprint.graph.deep_buckets(); ++i) bucket_merged_.push_back(engine.create_event());
+  for (int i = 0; i < kStepsInFlight; ++i) step_done_.push_back(engine.create_event());
+  result_ = engine.run().device->allocate_pinned(blueprint.plans.front().region(region_name::kAccumulators).size_bytes);
+  ids_.reserve(static_cast<std::size_t>(local_shards_ * blueprint.slot.rows));
+}
+
+int StepSchedule::first_shard() const { return engine_->run().communicator->rank() * local_shards_; }
+
+void StepSchedule::begin(std::int64_t first_step, std::int64_t total_steps) {
+  total_steps_ = total_steps;
+  next_ = Cursor{};
+  next_->step = first_step;
+  next_->batch = batches_ > 0 ? first_step % batches_ : 0;
+  if (batches_ == 0 || first_step >= total_steps) next_->validation = true;
+  if (next_->validation) next_->batch = 0;
+  if (next_->validation && val_sampler_ == nullptr) next_.reset();
+  submit_ahead();
+}
+
+/// Moves to the next shard of work in run order; false at the end of all work.
+bool StepSchedule::advance(Cursor& cursor) const {
+  if (++cursor.local_shard < local_shards_) return true;
+  cursor.local_shard = 0;
+  if (cursor.validation) {
+    if (++cursor.batch < val_sampler_->split().batches()) return true;
+    cursor.validation = false;
+    cursor.batch = 0;
+    return cursor.step < total_steps_;
+  }
+  ++cursor.step;
+  cursor.batch = cursor.step % batches_;
+  const bool epoch_over = cursor.batch == 0;
+  const bool all_over = cursor.step >= total_steps_;
+  if (val_sampler_ != nullptr && (epoch_over || all_over)) {
+    cursor.validation = true;
+    cursor.batch = 0;
+    return true;
+  }
+  return !all_over;
+}
+
+ShardJob StepSchedule::make_job(const Cursor& cursor) const {
+  ShardJob job;
+  const bool validation = cursor.validation;
+  job.dataset = validation ? data_.val : data_.train;
+  job.sampler = validation ? val_sampler_ : train_sampler_;
+  job.epoch = batches_ > 0 ? cursor.step / batches_ : 0;
+  job.batch = cursor.batch;
+  job.shard = first_shard() + cursor.local_shard;
+  job.control.seed = recipe_->seed;
+  job.control.step = cursor.step;
+  job.control.epoch = static_cast<std::int32_t>(job.epoch);
+  job.control.shard = job.shard;
+  job.control.local_shard = cursor.local_shard;
+  job.control.phase = validation ? 1 : 0;
+  job.control.lr = validation ? 0.0f : learning_rate(*recipe_, cursor.step, total_steps_, batches_);
+  job.control.momentum = static_cast<float>(recipe_->momentum);
+  return job;
+}
+
+void StepSchedule::submit_ahead() {
+  while (next_.has_value() && submitted_ - consumed_ < kJobsAhead) {
+    loader_->submit(make_job(*next_));
+    ++submitted_;
+    if (!advance(*next_)) next_.reset();
+  }
+}
+
+/// Waits for the next staged shard: the one host wait of a step. Returns its buffer.
+int StepSchedule::stage(std::int64_t* job) {
+  RENAI_CHECK(consumed_ < submitted_, "a staged shard was submitted before it is used");
+  *job = consumed_;
+  return loader_->wait(*job);
+}
+
+void StepSchedule::transfer(int buffer, std::int64_t job, int variant) {
+  const auto x = static_cast<std::size_t>(buffer);
+  Stream& stream = engine_->stream(StreamId::TRANSFER);
+  stream.wait(*slot_free_[x]);
+  engine_->launch(variant, kTransfer[x]);
+  stream.record(*transferred_[x]);
+  loader_->release(job, *transferred_[x]);
+  ++consumed_;
+  submit_ahead();
+}
+
+void StepSchedule::merge_and_reduce(int variant, bool last_shard) {
+  Stream& update = engine_->stream(StreamId::UPDATE);
+  Stream& comm = engine_->stream(StreamId::COMM);
+  const bool merges = engine_->has(variant, GraphId::CAST_FIRST_GRAD);
+  const bool reduces = last_shard && engine_->has(variant, GraphId::FIRST_COMM);
+  const int buckets = engine_->blueprint().graph.deep_buckets();
+  for (int b = 0; b < buckets; ++b) {
+    Event* ready = &engine_->bucket_event(b);
+    if (merges) {
+      update.wait(*ready);
+      engine_->launch_part(variant, GraphId::CAST_DEEP_GRAD, b);
+      ready = bucket_merged_[static_cast<std::size_t>(b)].get();
+      update.record(*ready);
+    }
+    if (reduces) {
+      comm.wait(*ready);
+      engine_->launch_part(variant, GraphId::DEEP_COMM, b);
+    }
+  }
+  if (merges) {
+    update.wait(*shard_done_);
+    engine_->launch(variant, GraphId::CAST_FIRST_GRAD);
+    update.record(*merged_);
+  }
+  if (reduces) {
+    comm.wait(merges ? *merged_ : *shard_done_);
+    engine_->launch(variant, GraphId::FIRST_COMM);
+    engine_->launch(variant, GraphId::STATS_COMM);
+    comm.record(*comm_done_);
+  }
+}
+
+void StepSchedule::finish_step(std::int64_t step, int variant, bool last) {
+  Stream& update = engine_->stream(StreamId::UPDATE);
+  update.wait(engine_->has(variant, GraphId::FIRST_COMM) ? *comm_done_ : *shard_done_);
+  engine_->launch(variant, GraphId::NAN_CHECK_AND_GRAD_SCALING);
+  engine_->launch(variant, GraphId::OPTIMIZER);
+  engine_->launch(variant, GraphId::UPDATE_STATS);
+  engine_->launch(variant, last ? GraphId::ACCUM_METRICS_TRAIN_LAST : GraphId::ACCUM_METRICS);
+  update.record(*step_done_[static_cast<std::size_t>(step % kStepsInFlight)]);
+}
+
+void StepSchedule::launch_step(std::int64_t step) {
+  const std::int64_t batch = step % batches_;
+  const bool last = train_sampler_->split().last_rows > 0 && batch == batches_ - 1;
+  const int variant = engine_->blueprint().training_variant(phase_of_epoch(phases_, step / batches_), last);
+  Stream& compute = engine_->stream(StreamId::COMPUTE);
+  Stream& update = engine_->stream(StreamId::UPDATE);
+  ids_.clear();
+
+  engine_->launch(variant, GraphId::ZERO_GRAD);
+  update.record(*zero_done_);
+  for (int shard = 0; shard < local_shards_; ++shard) {
+    std::int64_t job = 0;
+    const int buffer = stage(&job);
+    const auto x = static_cast<std::size_t>(buffer);
+    if (keep_ids_) {
+      const SlotLayout& slot = engine_->blueprint().slot;
+      const auto* ids = reinterpret_cast<const std::int64_t*>(engine_->staging()[x] + slot.ids_offset);
+      ids_.insert(ids_.end(), ids, ids + train_sampler_->rows(batch));
+    }
+    transfer(buffer, job, variant);
+    compute.wait(*transferred_[x]);
+    compute.wait(shard == 0 ? *zero_done_ : *merged_);
+    engine_->launch(variant, kFirstForward[x]);
+    engine_->launch(variant, GraphId::DEEP_FWD_BWD);
+    engine_->launch(variant, kFirstBackward[x]);
+    compute.record(*slot_free_[x]);
+    compute.record(*shard_done_);
+    merge_and_reduce(variant, shard == local_shards_ - 1);
+  }
+  finish_step(step, variant, last);
+}
+
+ValidationResult StepSchedule::validate(std::int64_t step) {
+  const Blueprint& blueprint = engine_->blueprint();
+  Stream& compute = engine_->stream(StreamId::COMPUTE);
+  Stream& update = engine_->stream(StreamId::UPDATE);
+  Stream& comm = engine_->stream(StreamId::COMM);
+  const std::int64_t batches = val_sampler_->split().batches();
+  const int base = blueprint.validation_variant(false);
+
+  engine_->launch(base, GraphId::UPDATE_BN_INF_PARAMS);
+  engine_->launch(base, GraphId::CLEAR_METRICS);
+  update.record(*accumulated_);
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    const bool last = val_sampler_->split().last_rows > 0 && batch == batches - 1;
+    const int variant = blueprint.validation_variant(last);
+    for (int shard = 0; shard < local_shards_; ++shard) {
+      std::int64_t job = 0;
+      const int buffer = stage(&job);
+      const auto x = static_cast<std::size_t>(buffer);
+      transfer(buffer, job, variant);
+      compute.wait(*transferred_[x]);
+      compute.wait(*accumulated_);
+      engine_->launch(variant, kInference[x]);
+      compute.record(*slot_free_[x]);
+      compute.record(*inference_done_);
+      update.wait(*inference_done_);
+      engine_->launch(variant, last ? GraphId::ACCUM_METRICS_VAL_LAST : GraphId::ACCUM_METRICS);
+      update.record(*accumulated_);
+    }
+  }
+  comm.wait(*accumulated_);
+  engine_->launch(base, GraphId::VAL_RESULT_COMM);
+  const Region& region = blueprint.plans.front().region(region_name::kAccumulators);
+  std::byte* arena_region = engine_->arena() + region.offset_bytes;
+  comm.copy(result_.data(), arena_region, region.size_bytes);
+  comm.record(*result_done_);
+  update.wait(*result_done_);
+  while (!result_done_->wait_host(kHostPatience)) {
+  }
+  std::array<double, 4> total{};
+  std::memcpy(total.data(), result_.data() + region_name::kAccumulatorTotal * sizeof(double), sizeof total);
+  ValidationResult result;
+  result.images = static_cast<std::int64_t>(total[1]);
+  RENAI_CHECK(result.images == data_.val->size(),
+              "validation after step " + std::to_string(step) + " counts every image once");
+  result.loss = total[0] / total[1];
+  result.top1_hits = total[2];
+  result.top5_hits = total[3];
+  result.top1 = total[2] / total[1];
+  result.top5 = total[3] / total[1];
+  return result;
+}
+
+bool StepSchedule::step_done(std::int64_t step) const {
+  return step_done_[static_cast<std::size_t>(step % kStepsInFlight)]->ready();
+}
+
+void StepSchedule::wait_step(std::int64_t step) const {
+  while (!step_done_[static_cast<std::size_t>(step % kStepsInFlight)]->wait_host(kHostPatience)) {
+  }
+}
+
+}  // namespace renai

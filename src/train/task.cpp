@@ -1,0 +1,309 @@
+#include "renai/train/task.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "renai/base/check.hpp"
+#include "renai/base/error.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/train/lr_schedule.hpp"
+
+namespace renai {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+SamplerConfig sampler_config(const Recipe& recipe, const Dataset& dataset, bool training) {
+  SamplerConfig config;
+  config.samples = dataset.size();
+  config.global_batch = training || recipe.val_batch == 0 ? recipe.global_batch : recipe.val_batch;
+  config.logical_shards = recipe.logical_shards;
+  config.seed = recipe.seed;
+  config.training = training;
+  return config;
+}
+
+}  // namespace
+
+/// A span of steps between two log lines: what throughput and data wait are measured over.
+struct Window {
+  Clock::time_point start = Clock::now();
+  std::int64_t steps = 0, images = 0;
+  std::chrono::nanoseconds waited{0};
+};
+
+struct DeepLearningTask::Impl {
+  Engine* engine;
+  Options options;
+  std::optional<Sampler> train_sampler, val_sampler;
+  std::unique_ptr<Loader> loader;
+  std::unique_ptr<StepSchedule> schedule;
+  Audit audit;
+  FaultPlan fault;
+  std::optional<TraceWriter> trace;
+  CheckpointStore store;
+  Summary summary;
+  Progress progress;
+  std::int64_t total_steps = 0, batches = 0, drained = 0;
+  Window window;
+  std::vector<double> throughput;
+  double epoch_loss_sum = 0, epoch_weight_sum = 0;
+  DeviceCounters steady{};
+
+  Impl(Engine& e, const Options& o) : engine(&e), options(o), audit(e), store(o.log->directory()) {
+    const Recipe& recipe = *options.recipe;
+    if (options.data.train != nullptr) train_sampler.emplace(sampler_config(recipe, *options.data.train, true));
+    if (options.data.val != nullptr) val_sampler.emplace(sampler_config(recipe, *options.data.val, false));
+    LoaderConfig config;
+    config.layout = engine->blueprint().slot;
+    config.staging = engine->staging();
+    config.threads = recipe.loader_threads;
+    config.augmentation = Augmentation::parse(recipe.augment);
+    config.seed = recipe.seed;
+    loader = std::make_unique<Loader>(config);
+    schedule = std::make_unique<StepSchedule>(*engine, recipe, options.data, train_sampler ? &*train_sampler : nullptr,
+                                              val_sampler ? &*val_sampler : nullptr, *loader);
+    fault = parse_fault(recipe.inject_fault);
+    batches = schedule->batches_per_epoch();
+    total_steps = recipe.steps > 0 ? recipe.steps
+                                   : static_cast<std::int64_t>(std::ceil(recipe.epochs * static_cast<double>(batches)));
+  }
+
+  int rank() const { return engine->run().control->rank(); }
+  bool traces() const { return !options.recipe->trace.empty(); }
+  double epoch_of(std::int64_t step) const { return static_cast<double>(step) / static_cast<double>(batches); }
+
+  /// Reads the metrics of finished steps; `all` waits for those in flight.
+  void drain(bool all) {
+    while (drained < progress.step && (all || schedule->step_done(drained))) {
+      if (all) schedule->wait_step(drained);
+      note_step(drained);
+      ++drained;
+    }
+  }
+
+  void note_step(std::int64_t step) {
+    const std::span<const float> values = engine->read_back(step);
+    const float* metrics = values.data();
+    const float* scalars = values.data() + region_name::kMetricCount;
+    const double loss = metrics[0] / metrics[1];
+    if (step % batches == 0) epoch_loss_sum = epoch_weight_sum = 0;
+    epoch_loss_sum += metrics[0];
+    epoch_weight_sum += metrics[1];
+    progress.skipped_steps = static_cast<std::int64_t>(scalars[region_name::kScalarSkippedSteps]);
+    if (static_cast<std::int64_t>(scalars[region_name::kScalarBadSteps]) >= options.recipe->max_bad_steps) {
+      throw UserError("training diverged at step " + std::to_string(step),
+                      "the gradients of " + std::to_string(options.recipe->max_bad_steps) +
+                          " steps in a row were not finite (--max-bad-steps)",
+                      "lower --lr, lengthen --warmup-epochs or set --clip-norm");
+    }
+    ++window.steps;
+    window.images += static_cast<std::int64_t>(metrics[1]);
+    const bool due = (step + 1) % options.recipe->log_every == 0 || step + 1 == total_steps || step == 0;
+    if (due) write_line(step, loss, scalars);
+  }
+
+  void write_line(std::int64_t step, double loss, const float* scalars) {
+    const double seconds = seconds_since(window.start);
+    TrainLine line;
+    line.step = step + 1;
+    line.epoch = epoch_of(step + 1);
+    line.loss = loss;
+    line.lr = learning_rate(*options.recipe, step, total_steps, batches);
+    line.images_per_second = static_cast<double>(window.images) / seconds;
+    line.step_ms = seconds * 1e3 / static_cast<double>(window.steps);
+    line.data_wait_ms = std::chrono::duration<double, std::milli>(schedule->data_wait() - window.waited).count() /
+                        static_cast<double>(window.steps);
+    line.grad_norm = scalars[region_name::kScalarGradNorm];
+    line.loss_scale = scalars[region_name::kScalarLossScale];
+    options.log->train(line, total_steps);
+    close_window();
+  }
+
+  void close_window() {
+    if (window.steps >= 5) throughput.push_back(static_cast<double>(window.images) / seconds_since(window.start));
+    window = Window{};
+    window.waited = schedule->data_wait();
+  }
+
+  void write_trace(std::int64_t step, const StateDigest& digest) {
+    const std::vector<std::int64_t>& own = schedule->ids();
+    const auto all = engine->run().control->all_gather(
+        {reinterpret_cast<const char*>(own.data()), own.size() * sizeof(std::int64_t)},
+        "gathering sample ids of step " + std::to_string(step));
+    if (!trace) return;
+    TraceStep line;
+    line.step = step;
+    line.epoch = step / batches;
+    line.loss = engine->read_back(step)[0] / engine->read_back(step)[1];
+    line.digest = digest;
+    for (const std::string& part : all) {
+      std::vector<std::int64_t> ids(part.size() / sizeof(std::int64_t));
+      std::memcpy(ids.data(), part.data(), part.size());
+      line.sample_ids.insert(line.sample_ids.end(), ids.begin(), ids.end());
+    }
+    trace->write(line);
+  }
+
+  /// Flips the lowest bit of the first weight: the drill for the cross-rank check.
+  void flip_bit() {
+    const ComputationGraph& graph = engine->blueprint().graph;
+    const std::int64_t offset = engine->blueprint().plans.front().tensor(graph.params().front().weight).offset_bytes;
+    std::array<std::byte, 4> word{};
+    engine->download(offset, word);
+    word[0] ^= std::byte{1};
+    engine->upload(offset, word);
+  }
+
+  void save(std::int64_t step, const ValidationResult* validation) {
+    const StateDigest digest = audit.measure();
+    audit.compare(digest, step - 1);
+    const bool best = validation != nullptr && validation->top1 > progress.best_top1;
+    if (best) progress.best_top1 = validation->top1;
+    if (rank() != 0) return;
+    StateDict state = gather_state(*engine, progress);
+    state.texts = options.checkpoint_texts;
+    state.texts["weights_digest"] = digest.regions[0].hex();
+    const std::filesystem::path path = store.save(step, state, options.recipe->keep);
+    if (best) store.mark_best(path);
+  }
+
+  ValidationResult run_validation() {
+    drain(true);
+    close_window();
+    const ValidationResult result = schedule->validate(progress.step);
+    ValLine line;
+    line.step = progress.step;
+    line.epoch = epoch_of(progress.step);
+    line.images = result.images;
+    line.top1 = result.top1;
+    line.top5 = result.top5;
+    line.loss = result.loss;
+    options.log->validation(line);
+    if (trace)
+      trace->write_validation(progress.step, result.loss, result.top1_hits, static_cast<double>(result.images));
+    summary.val_top1 = result.top1;
+    summary.val_top5 = result.top5;
+    summary.val_loss = result.loss;
+    summary.val_images = result.images;
+    window = Window{};
+    window.waited = schedule->data_wait();
+    return result;
+  }
+
+  void count_launch(std::int64_t step, std::int64_t first_step) {
+    const DeviceCounters before = engine->run().device->counters();
+    schedule->launch_step(step);
+    if (step < first_step + 2) return;
+    const DeviceCounters after = engine->run().device->counters();
+    steady.allocations += after.allocations + after.pinned_allocations - before.allocations - before.pinned_allocations;
+    steady.host_synchronizations += after.host_synchronizations - before.host_synchronizations;
+  }
+
+  void after_step(std::int64_t step) {
+    const Recipe& recipe = *options.recipe;
+    const bool flips = fault.kind == FaultKind::flip_bit && fault.due(step, rank());
+    if (flips) flip_bit();
+    const bool verify_due = recipe.verify_every > 0 && (step + 1) % recipe.verify_every == 0;
+    if (traces() || verify_due) {
+      schedule->wait_step(step);
+      const StateDigest digest = audit.measure();
+      if (verify_due) audit.compare(digest, step);
+      if (traces()) write_trace(step, digest);
+    }
+    if (step + 1 - drained >= StepSchedule::kStepsInFlight - 1) schedule->wait_step(drained);
+    drain(false);
+    std::optional<ValidationResult> validation;
+    const bool end = step + 1 == total_steps;
+    if (val_sampler && ((step + 1) % batches == 0 || end)) validation = run_validation();
+    const bool due = recipe.checkpoint_every > 0 && (step + 1) % recipe.checkpoint_every == 0;
+    if (due || end) {
+      drain(true);
+      save(step + 1, validation ? &*validation : nullptr);
+    }
+  }
+
+  void loop() {
+    const std::int64_t first_step = progress.step;
+    schedule->keep_ids(traces());
+    schedule->begin(first_step, total_steps);
+    for (std::int64_t step = first_step; step < total_steps; ++step) {
+      engine->run().control->poll();
+      if (fault.kind != FaultKind::flip_bit && fault.due(step, rank())) run_fault(fault);
+      count_launch(step, first_step);
+      progress.step = step + 1;
+      if (step == first_step) {
+        schedule->wait_step(step);
+        summary.startup_seconds = seconds_since(options.process_start);
+      }
+      after_step(step);
+    }
+    drain(true);
+    close_window();
+    if (first_step >= total_steps && val_sampler) run_validation();
+  }
+
+  void fill_summary() {
+    const Recipe& recipe = *options.recipe;
+    const Blueprint& blueprint = engine->blueprint();
+    summary.epochs = batches > 0 ? epoch_of(progress.step) : 0.0;
+    summary.steps = progress.step;
+    summary.world_size = engine->run().control->world_size();
+    summary.logical_shards = recipe.logical_shards;
+    summary.device = engine->run().backend->name();
+    summary.model = recipe.model;
+    summary.library = engine->run().backend->library();
+    summary.seed = recipe.seed;
+    summary.train_loss = epoch_weight_sum > 0 ? epoch_loss_sum / epoch_weight_sum : 0.0;
+    summary.images_per_second_median = median(throughput);
+    summary.capture_seconds = engine->capture_seconds();
+    summary.peak_device_bytes = engine->arena_bytes();
+    summary.captured_graphs = static_cast<int>(blueprint.atlas.captures().size());
+    summary.reused_slots = blueprint.atlas.reused_slots();
+    summary.kernel_plan = Digest128{kernel_plan_hash(blueprint.book), 0}.hex().substr(16);
+    summary.skipped_steps = progress.skipped_steps;
+    summary.step_allocations = steady.allocations;
+    summary.step_synchronizations = steady.host_synchronizations;
+  }
+};
+
+DeepLearningTask::DeepLearningTask(Engine& engine, const Options& options)
+    : impl_(std::make_unique<Impl>(engine, options)) {}
+DeepLearningTask::~DeepLearningTask() = default;
+
+Summary DeepLearningTask::train(Progress progress) {
+  Impl& task = *impl_;
+  task.progress = progress;
+  task.drained = progress.step;
+  if (task.traces() && task.rank() == 0) task.trace.emplace(task.options.recipe->trace, task.options.trace_header);
+  try {
+    task.loop();
+    task.fill_summary();
+    task.summary.digest = task.audit.measure().regions[0].hex();
+  } catch (const std::exception& error) {
+    task.fill_summary();
+    task.summary.status = "failed";
+    task.summary.error = error.what();
+    task.options.log->finish(task.summary);
+    throw;
+  }
+  task.options.log->finish(task.summary);
+  return task.summary;
+}
+
+ValidationResult DeepLearningTask::validate() {
+  impl_->schedule->begin(0, 0);
+  return impl_->schedule->validate(0);
+}
+
+}  // namespace renai

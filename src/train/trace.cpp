@@ -1,0 +1,137 @@
+#include "renai/train/trace.hpp"
+
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+
+namespace renai {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string float_bits(float value) { return hex64(std::bit_cast<std::uint32_t>(value)).substr(8); }
+std::string double_bits(double value) { return hex64(std::bit_cast<std::uint64_t>(value)); }
+
+std::vector<ordered_json> read_trace(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) throw DataError(path.string(), "the trace cannot be opened", "check the path");
+  std::vector<ordered_json> lines;
+  std::size_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    ordered_json object = ordered_json::parse(line, nullptr, false);
+    if (object.is_discarded() || !object.is_object() || !object.contains("kind")) {
+      throw DataError(path.string() + ":" + std::to_string(number), "this is not a line of a trace",
+                      "give a file written by renai train --trace");
+    }
+    lines.push_back(std::move(object));
+  }
+  if (lines.empty() || lines.front()["kind"] != "header") {
+    throw DataError(path.string(), "the trace has no header", "give a file written by renai train --trace");
+  }
+  return lines;
+}
+
+std::string header_differences(const ordered_json& a, const ordered_json& b) {
+  std::string text;
+  for (const auto& [key, value] : a.items()) {
+    const ordered_json other = b.contains(key) ? b[key] : ordered_json("(absent)");
+    if (value != other) text += "header differs in '" + key + "': " + value.dump() + " against " + other.dump() + "\n";
+  }
+  for (const auto& [key, value] : b.items()) {
+    if (!a.contains(key)) text += "header differs in '" + key + "': (absent) against " + value.dump() + "\n";
+  }
+  return text;
+}
+
+std::string place(const ordered_json& line) {
+  const std::string step = line.contains("step") ? line["step"].dump() : "?";
+  return line["kind"] == "val" ? "the validation after step " + step : "step " + step;
+}
+
+std::string first_difference(const ordered_json& a, const ordered_json& b) {
+  for (const auto& [key, value] : a.items()) {
+    if (!b.contains(key)) return "'" + key + "' is missing in the second trace";
+    if (b[key] == value) continue;
+    if (value.is_array() || value.is_object()) return "'" + key + "'";
+    return "'" + key + "': " + value.dump() + " against " + b[key].dump();
+  }
+  return "a field that only the second trace has";
+}
+
+}  // namespace
+
+TraceWriter::TraceWriter(const std::filesystem::path& path,
+                         const std::vector<std::pair<std::string, std::string>>& header)
+    : path_(path), file_(path, std::ios::trunc) {
+  ordered_json line;
+  line["kind"] = "header";
+  for (const auto& [key, value] : header) line[key] = value;
+  put(line.dump());
+}
+
+void TraceWriter::put(const std::string& line) {
+  file_ << line << '\n' << std::flush;
+  if (!file_) {
+    throw ResourceError("writing the trace " + path_.string(), "the file cannot be written",
+                        "check that the directory exists, is writable and has space");
+  }
+}
+
+void TraceWriter::write(const TraceStep& step) {
+  ordered_json line;
+  line["kind"] = "step";
+  line["step"] = step.step;
+  line["epoch"] = step.epoch;
+  line["ids_digest"] = hash128(std::as_bytes(std::span(step.sample_ids))).hex();
+  line["loss"] = float_bits(step.loss);
+  // Gradients first: where two runs part, the gradient names the step that did it.
+  for (const std::size_t r : {std::size_t{3}, std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
+    line[kDigestRegions[r]] = step.digest.regions[r].hex();
+  }
+  line["loss_value"] = step.loss;
+  line["ids"] = step.sample_ids;
+  put(line.dump());
+}
+
+void TraceWriter::write_validation(std::int64_t step, double loss, double top1_hits, double images) {
+  ordered_json line;
+  line["kind"] = "val";
+  line["step"] = step;
+  line["loss"] = double_bits(loss);
+  line["top1_hits"] = double_bits(top1_hits);
+  line["images"] = images;
+  put(line.dump());
+}
+
+TraceDifference trace_diff(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const std::vector<ordered_json> first = read_trace(a);
+  const std::vector<ordered_json> second = read_trace(b);
+  TraceDifference result;
+  result.text = header_differences(first.front(), second.front());
+  std::int64_t steps = 0;
+  for (std::size_t i = 1; i < std::max(first.size(), second.size()); ++i) {
+    if (i >= first.size() || i >= second.size()) {
+      const ordered_json& more = i < first.size() ? first[i] : second[i];
+      result.text +=
+          "one trace ends before " + place(more) + "; identical over " + std::to_string(steps) + " steps until there";
+      return result;
+    }
+    if (first[i] != second[i]) {
+      result.text += "first difference at " + place(first[i]) + ": " + first_difference(first[i], second[i]);
+      return result;
+    }
+    if (first[i]["kind"] == "step") ++steps;
+  }
+  if (steps == 0) {
+    result.text += "the traces hold no steps";
+    return result;
+  }
+  result.identical = true;
+  result.text += "identical over " + std::to_string(steps) + " steps";
+  return result;
+}
+
+}  // namespace renai
