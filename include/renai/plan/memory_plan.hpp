@@ -62,11 +62,15 @@ struct PlanRequest {
 };
 
 /// For every tensor position (graph tensors, then book tensors), the largest slot over the variants of each family; -1
-/// where unused.
+/// where unused, and for tensors with a place of their own. `simple`: SIMPLE_TASK_GRAPH, `invariant`: graphs of other
+/// streams, both over all variants.
 struct SlotMaxima {
-  std::vector<std::int64_t> training, inference;
+  std::vector<std::int64_t> training, inference, simple, invariant;
 };
 SlotMaxima compute_max_slot_bytes(const PlanRequest& request);
+
+/// Tensors in the order of the region "digests": weights, momentum, running statistics, gradients, each in plan order.
+std::vector<TensorId> digest_tensors(const ComputationGraph& graph);
 
 /// One plan per spec; the same tensor has the same offset in all of them.
 std::vector<MemoryPlan> build_memory_plans(const PlanRequest& request);

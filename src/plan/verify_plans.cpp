@@ -1,0 +1,437 @@
+// The verifier of memory plans. It recomputes happens-before from the graph's nodes and shares nothing with the planner
+// but the plans themselves.
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "renai/base/check.hpp"
+#include "renai/graph/happens_before.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/plan/memory_plan.hpp"
+
+namespace renai {
+namespace {
+
+/// Where an entry stands: graphs of one pass in their order, then happens-before within the graph.
+struct Access {
+  GraphId graph = GraphId::COUNT;
+  std::int32_t first_node = 0;  ///< Of the entry: nothing in the entry starts before it.
+};
+
+/// A run of bytes and everything that touches it.
+struct Span {
+  std::string name;
+  std::int64_t offset = 0, size = 0;
+  std::vector<Access> accesses;
+  bool always = false;    ///< Live all the time.
+  std::size_t group = 0;  ///< Spans of one group may share bytes.
+};
+
+constexpr std::array kPasses{
+    std::array{GraphId::FIRST_LAYER_FWD_A, GraphId::FIRST_LAYER_FWD_B, GraphId::DEEP_FWD_BWD,
+               GraphId::FIRST_LAYER_BWD_A, GraphId::FIRST_LAYER_BWD_B},
+    std::array{GraphId::INF_MAIN_A, GraphId::INF_MAIN_B, GraphId::INF_EMA_A, GraphId::INF_EMA_B, GraphId::COUNT},
+};
+
+/// (pass, position in it); pass -1 for graphs of other streams, 2 for the caller's graph.
+std::pair<int, int> place_in_pass(GraphId id) {
+  for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
+    for (std::size_t i = 0; i < kPasses[pass].size(); ++i) {
+      if (kPasses[pass][i] == id) return {static_cast<int>(pass), static_cast<int>(i)};
+    }
+  }
+  return {id == GraphId::SIMPLE_TASK_GRAPH ? 2 : -1, 0};
+}
+
+[[noreturn]] void fail_plan(const MemoryPlan& plan, const std::string& why) {
+  throw InternalError("memory plan of variant " + plan.spec.name, why);
+}
+
+/// Checks that need one plan and its regions only.
+class RegionVerifier {
+ public:
+  explicit RegionVerifier(const MemoryPlan& plan) : plan_(plan) {}
+
+  void run() const {
+    std::set<std::string> names;
+    for (const Region& region : plan_.regions) {
+      if (!names.insert(region.name).second) fail_plan(plan_, "two regions are called '" + region.name + "'");
+      if (region.offset_bytes % kSlotAlignment != 0 || region.size_bytes % kSlotAlignment != 0) {
+        fail_plan(plan_, "region '" + region.name + "' is not aligned");
+      }
+      if (region.offset_bytes < 0 || region.size_bytes < 0 ||
+          region.offset_bytes + region.size_bytes > plan_.arena_bytes) {
+        fail_plan(plan_, "region '" + region.name + "' reaches out of the arena");
+      }
+      const std::size_t dot = region.name.rfind('.');
+      if (dot != std::string::npos) check_inside(region);
+    }
+    check_nesting();
+    check_inner_layouts();
+  }
+
+ private:
+  bool contains(const Region& outer, const Region& inner) const {
+    return inner.offset_bytes >= outer.offset_bytes &&
+           inner.offset_bytes + inner.size_bytes <= outer.offset_bytes + outer.size_bytes;
+  }
+
+  /// "a.b.c" lies in the nearest named ancestor; "grad.first_values" goes on to the metrics, so it counts as the
+  /// shard's.
+  void check_inside(const Region& region) const {
+    std::string name = region.name;
+    while (true) {
+      const std::size_t dot = name.rfind('.');
+      if (dot == std::string::npos) return;
+      name.resize(dot);
+      const bool joint = region.name.ends_with("first_values") && name.ends_with(region_name::kGrad);
+      if (joint || !plan_.has_region(name)) continue;
+      if (!contains(plan_.region(name), region)) {
+        fail_plan(plan_, "region '" + region.name + "' is not inside '" + name + "'");
+      }
+      return;
+    }
+  }
+
+  /// Two regions are apart, or one holds the other; joint spans may cut across.
+  void check_nesting() const {
+    for (const Region& a : plan_.regions) {
+      for (const Region& b : plan_.regions) {
+        if (&a == &b || a.name.ends_with("first_values") || b.name.ends_with("first_values")) continue;
+        const bool apart =
+            a.offset_bytes + a.size_bytes <= b.offset_bytes || b.offset_bytes + b.size_bytes <= a.offset_bytes;
+        if (apart || contains(a, b) || contains(b, a)) continue;
+        fail_plan(plan_, "regions '" + a.name + "' and '" + b.name + "' cut across each other");
+      }
+    }
+    const Region& shard = plan_.region(region_name::kShardValues);
+    for (const std::string_view part : {region_name::kGrad, region_name::kMetrics, region_name::kBnBatch}) {
+      if (!contains(shard, plan_.region(part))) fail_plan(plan_, "'" + std::string(part) + "' is not in the shard");
+    }
+  }
+
+  /// Weights, gradients and momentum segment by segment; counters like the shard.
+  void check_inner_layouts() const {
+    for (const Region& region : plan_.regions) {
+      const std::string weights = std::string(region_name::kWeights) + ".";
+      if (region.name.starts_with(weights)) {
+        for (const std::string_view twin : {region_name::kGrad, region_name::kMomentum}) {
+          check_twin(region, region_name::kWeights, region_name::child(twin, region.name.substr(weights.size())), twin);
+        }
+      }
+      const std::size_t dot = region.name.find('.');
+      if (!region.name.starts_with(region_name::kCounter) || dot == std::string::npos) continue;
+      const std::string inner = region.name.substr(dot + 1);
+      check_twin(region, region.name.substr(0, dot), inner, region_name::kShardValues);
+    }
+  }
+
+  void check_twin(const Region& region, std::string_view parent, const std::string& twin,
+                  std::string_view twin_parent) const {
+    const Region& other = plan_.region(twin);
+    if (region.size_bytes == other.size_bytes && region.offset_bytes - plan_.region(parent).offset_bytes ==
+                                                     other.offset_bytes - plan_.region(twin_parent).offset_bytes) {
+      return;
+    }
+    fail_plan(plan_, "regions '" + region.name + "' and '" + twin + "' have different places in their parents");
+  }
+
+  const MemoryPlan& plan_;
+};
+
+class PlanVerifier {
+ public:
+  PlanVerifier(const PlanRequest& request, std::span<const MemoryPlan> plans)
+      : request_(request), graph_(*request.graph), book_(*request.book), plans_(plans) {}
+
+  void run() {
+    RENAI_CHECK(plans_.size() == request_.specs.size(), "one plan for each variant");
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      if (!(plans_[i].spec == request_.specs[i])) fail_plan(plans_[i], "it is made for another variant");
+      check_shape_of_plan(plans_[i]);
+      RegionVerifier(plans_[i]).run();
+      check_tensors(i);
+      check_param_offsets(plans_[i]);
+    }
+    check_equal_offsets();
+    find_groups();
+    find_accesses();
+    for (std::size_t i = 0; i < plans_.size(); ++i) check_lifetimes(i);
+  }
+
+ private:
+  std::size_t tensor_count() const { return graph_.tensors().size() + book_.tensors.size(); }
+
+  std::string name_of(std::size_t tensor) const {
+    return tensor < graph_.tensors().size() ? graph_.tensors()[tensor].name
+                                            : book_.tensors[tensor - graph_.tensors().size()].name;
+  }
+
+  bool is_fixed(std::size_t tensor) const {
+    return tensor < graph_.tensors().size() && !is_transient(graph_.tensors()[tensor].role);
+  }
+
+  void check_shape_of_plan(const MemoryPlan& plan) const {
+    if (plan.tensors.size() != tensor_count()) fail_plan(plan, "it has not one entry for each tensor");
+    bool fits = plan.workspace_offset.size() == kGraphIdCount;
+    for (int i = 0; fits && i < kGraphIdCount; ++i) {
+      fits = plan.workspace_offset[static_cast<std::size_t>(i)].size() == book_.of(static_cast<GraphId>(i)).size();
+    }
+    if (!fits) fail_plan(plan, "it has not one workspace for each entry");
+  }
+
+  bool runs(const MemoryPlan& plan, GraphId id) const {
+    const GraphFamily family = graph_family(id);
+    if (family == GraphFamily::training) return plan.spec.kind == VariantKind::training;
+    return family != GraphFamily::inference || plan.spec.kind == VariantKind::validation;
+  }
+
+  void check_tensors(std::size_t spec) const {
+    const MemoryPlan& plan = plans_[spec];
+    for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
+      const DTensor& tensor = plan.tensors[t];
+      if (!tensor.placed()) continue;
+      const auto fail = [&](const std::string& why) { fail_plan(plan, "tensor '" + name_of(t) + "' " + why); };
+      if (tensor.offset_bytes % kSlotAlignment != 0) fail("is not aligned");
+      if (tensor.region < 0 || static_cast<std::size_t>(tensor.region) >= plan.regions.size()) fail("has no region");
+      const Region& region = plan.regions[static_cast<std::size_t>(tensor.region)];
+      if (tensor.offset_bytes < region.offset_bytes ||
+          tensor.offset_bytes + tensor.size_bytes > region.offset_bytes + region.size_bytes) {
+        fail("is not inside region '" + region.name + "'");
+      }
+      check_size(spec, t, tensor);
+    }
+  }
+
+  /// Room for all logical and padding elements of the variant's shape.
+  void check_size(std::size_t spec, std::size_t t, const DTensor& tensor) const {
+    const bool in_graph = t < graph_.tensors().size();
+    std::int64_t least = 0;
+    if (!in_graph) {
+      least = book_.tensors[t - graph_.tensors().size()].size_bytes[spec];
+    } else if (const Shape& shape = request_.shapes->at(spec)[t]; shape.rank() > 0) {
+      if (shape != tensor.shape) fail_plan(plans_[spec], "tensor '" + name_of(t) + "' has another shape");
+      if (tensor.padded_c < shape.c()) fail_plan(plans_[spec], "tensor '" + name_of(t) + "' is padded to too little");
+      least = shape.elems() / shape.c() * tensor.padded_c * dtype_bytes(tensor.dtype);
+    }
+    if (tensor.size_bytes < least) fail_plan(plans_[spec], "tensor '" + name_of(t) + "' is too small");
+  }
+
+  /// A parameter's weight, gradient and momentum have the same place in their regions.
+  void check_param_offsets(const MemoryPlan& plan) const {
+    const auto inner = [&](TensorId id, std::string_view region) {
+      return plan.tensor(id).offset_bytes - plan.region(region).offset_bytes;
+    };
+    for (const ParamInfo& param : graph_.params()) {
+      const std::int64_t weight = inner(param.weight, region_name::kWeights);
+      if (weight != inner(param.grad, region_name::kGrad) || weight != inner(param.momentum, region_name::kMomentum)) {
+        fail_plan(plan, "parameter '" + param.name + "' has different places in weights, grad and momentum");
+      }
+    }
+  }
+
+  void check_equal_offsets() const {
+    std::vector<std::int64_t> offset(tensor_count(), -1);
+    for (const MemoryPlan& plan : plans_) {
+      if (plan.regions != plans_[0].regions || plan.arena_bytes != plans_[0].arena_bytes ||
+          !(plan.slot == plans_[0].slot)) {
+        fail_plan(plan, "its regions, arena or slot differ from the first variant's");
+      }
+      for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
+        const std::int64_t here = plan.tensors[t].offset_bytes;
+        if (here < 0) continue;
+        if (offset[t] >= 0 && offset[t] != here) {
+          fail_plan(plan, "tensor '" + name_of(t) + "' is not where other variants have it");
+        }
+        offset[t] = here;
+      }
+    }
+    for (const MemoryPlan& plan : plans_) {
+      for (std::size_t id = 0; id < kGraphIdCount; ++id) check_equal_workspaces(plan, id);
+    }
+  }
+
+  void check_equal_workspaces(const MemoryPlan& plan, std::size_t id) const {
+    for (const MemoryPlan& other : plans_) {
+      for (std::size_t e = 0; e < plan.workspace_offset[id].size(); ++e) {
+        const auto &a = plan.workspace_offset[id][e], &b = other.workspace_offset[id][e];
+        if (a.empty() || b.empty() || a == b) continue;
+        fail_plan(plan, "a workspace of " + std::string(graph_id_name(static_cast<GraphId>(id))) +
+                            " is not where other variants have it");
+      }
+    }
+  }
+
+  /// Group of each tensor: the smallest tensor that it shares its storage with, by walking the aliases.
+  void find_groups() {
+    std::vector<std::vector<std::size_t>> neighbours(tensor_count());
+    for (const StorageAlias& alias : book_.aliases) {
+      neighbours[static_cast<std::size_t>(alias.out)].push_back(static_cast<std::size_t>(alias.in));
+      neighbours[static_cast<std::size_t>(alias.in)].push_back(static_cast<std::size_t>(alias.out));
+    }
+    group_.assign(tensor_count(), tensor_count());
+    for (std::size_t start = 0; start < tensor_count(); ++start) {
+      if (group_[start] != tensor_count()) continue;
+      std::vector<std::size_t> open{start};
+      while (!open.empty()) {
+        const std::size_t t = open.back();
+        open.pop_back();
+        if (group_[t] != tensor_count()) continue;
+        group_[t] = start;
+        open.insert(open.end(), neighbours[t].begin(), neighbours[t].end());
+      }
+    }
+  }
+
+  /// All accesses of each group.
+  void find_accesses() {
+    accesses_.resize(tensor_count());
+    std::vector<std::set<int>> passes(tensor_count());
+    std::vector<bool> read(tensor_count(), false), written(tensor_count(), false);
+    always_.assign(tensor_count(), false);
+    for (int i = 0; i < kGraphIdCount; ++i) {
+      const auto id = static_cast<GraphId>(i);
+      orders_.push_back(std::make_unique<HappensBefore>(graph_.nodes(id)));
+      for (const KernelEntry& entry : book_.of(id)) {
+        const auto touch = [&](TensorId tensor, std::vector<bool>& how) {
+          const std::size_t group = group_[static_cast<std::size_t>(tensor)];
+          accesses_[group].push_back({id, entry.nodes.front()});
+          passes[group].insert(place_in_pass(id).first);
+          if (id == GraphId::SIMPLE_TASK_GRAPH) how[static_cast<std::size_t>(tensor)] = true;
+        };
+        for (const TensorId tensor : entry.inputs) touch(tensor, read);
+        for (const TensorId tensor : entry.outputs) touch(tensor, written);
+      }
+    }
+    for (std::size_t t = 0; t < tensor_count(); ++t) {
+      if (passes[t].size() > 1 || passes[t].contains(-1)) always_[t] = true;
+    }
+    for (std::size_t t = 0; t < tensor_count(); ++t) {
+      if (read[t] == written[t]) continue;
+      for (Access& access : accesses_[group_[t]]) access.first_node = kWholeGraph;
+    }
+  }
+
+  static constexpr std::int32_t kWholeGraph = -1;
+
+  bool ends_before(const Access& a, const Access& b) const {
+    const auto [pass_a, position_a] = place_in_pass(a.graph);
+    const auto [pass_b, position_b] = place_in_pass(b.graph);
+    if (position_a != position_b) return position_a < position_b;
+    if (a.first_node == kWholeGraph || b.first_node == kWholeGraph) return false;
+    return orders_[static_cast<std::size_t>(a.graph)]->before(a.first_node, b.first_node);
+  }
+
+  /// Different passes never run at once and hold nothing for each other; within one, all accesses of one span must come
+  /// before all of the other.
+  bool may_share(const Span& a, const Span& b) const {
+    if (a.always || b.always || a.accesses.empty() || b.accesses.empty()) return false;
+    if (place_in_pass(a.accesses[0].graph).first != place_in_pass(b.accesses[0].graph).first) return true;
+    const auto all_before = [&](const Span& first, const Span& second) {
+      for (const Access& x : first.accesses) {
+        for (const Access& y : second.accesses) {
+          if (!ends_before(x, y)) return false;
+        }
+      }
+      return true;
+    };
+    return all_before(a, b) || all_before(b, a);
+  }
+
+  std::vector<Span> collect_spans(std::size_t spec) const {
+    const MemoryPlan& plan = plans_[spec];
+    std::vector<Span> spans;
+    for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
+      const DTensor& tensor = plan.tensors[t];
+      if (!tensor.placed() || tensor.size_bytes == 0) continue;
+      const std::size_t group = group_[t];
+      const bool fixed = is_fixed(t);
+      spans.push_back({name_of(t), tensor.offset_bytes, tensor.size_bytes,
+                       fixed ? std::vector<Access>{} : accesses_[group], fixed || always_[group], group});
+    }
+    for (int i = 0; i < kGraphIdCount; ++i) {
+      const auto id = static_cast<GraphId>(i);
+      if (runs(plan, id)) collect_workspaces(spec, id, spans);
+    }
+    return spans;
+  }
+
+  void collect_workspaces(std::size_t spec, GraphId id, std::vector<Span>& spans) const {
+    const MemoryPlan& plan = plans_[spec];
+    const auto& offsets = plan.workspace_offset[static_cast<std::size_t>(id)];
+    for (std::size_t e = 0; e < offsets.size(); ++e) {
+      const KernelEntry& entry = book_.of(id)[e];
+      const std::int64_t size = entry.workspace_bytes.empty() ? 0 : entry.workspace_bytes[spec];
+      if (size == 0) continue;
+      const std::string name = "workspace of " + std::string(graph_id_name(id)) + " entry " + std::to_string(e);
+      if (offsets[e].size() != 1) fail_plan(plan, name + " has no place");
+      const std::int64_t at = offsets[e][0];
+      const Region& transient = plan.region(region_name::kTransient);
+      if (at % kSlotAlignment != 0) fail_plan(plan, name + " is not aligned");
+      if (at < transient.offset_bytes || at + size > transient.offset_bytes + transient.size_bytes) {
+        fail_plan(plan, name + " is not inside region 'transient'");
+      }
+      spans.push_back(
+          {name, at, size, {{id, entry.nodes.front()}}, place_in_pass(id).first < 0, tensor_count() + spans.size()});
+    }
+  }
+
+  /// Tensors that the variant's graphs touch have a place.
+  void check_touched(const MemoryPlan& plan) const {
+    for (int i = 0; i < kGraphIdCount; ++i) {
+      const auto id = static_cast<GraphId>(i);
+      if (!runs(plan, id)) continue;
+      for (const KernelEntry& entry : book_.of(id)) {
+        for (const auto* tensors : {&entry.inputs, &entry.outputs}) {
+          for (const TensorId tensor : *tensors) {
+            if (plan.tensor(tensor).placed() || plan.tensor(tensor).size_bytes == 0) continue;
+            fail_plan(plan, "tensor '" + name_of(static_cast<std::size_t>(tensor)) + "' has no place but " +
+                                std::string(graph_id_name(id)) + " touches it");
+          }
+        }
+      }
+    }
+  }
+
+  void check_aliases(const MemoryPlan& plan) const {
+    for (const StorageAlias& alias : book_.aliases) {
+      const DTensor &out = plan.tensor(alias.out), &in = plan.tensor(alias.in);
+      if (!out.placed() || !in.placed() || out.offset_bytes == in.offset_bytes) continue;
+      fail_plan(plan, "tensor '" + name_of(static_cast<std::size_t>(alias.out)) + "' is not at its alias '" +
+                          name_of(static_cast<std::size_t>(alias.in)) + "'");
+    }
+  }
+
+  void check_lifetimes(std::size_t spec) const {
+    const MemoryPlan& plan = plans_[spec];
+    check_touched(plan);
+    check_aliases(plan);
+    std::vector<Span> spans = collect_spans(spec);
+    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.offset < b.offset; });
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      const std::int64_t end = spans[i].offset + spans[i].size;
+      for (std::size_t k = i + 1; k < spans.size() && spans[k].offset < end; ++k) {
+        if (spans[i].group == spans[k].group || may_share(spans[i], spans[k])) continue;
+        fail_plan(plan, "'" + spans[i].name + "' and '" + spans[k].name + "' share bytes while both may be live");
+      }
+    }
+  }
+
+  const PlanRequest& request_;
+  const ComputationGraph& graph_;
+  const KernelBook& book_;
+  std::span<const MemoryPlan> plans_;
+  std::vector<std::size_t> group_;
+  std::vector<std::vector<Access>> accesses_;
+  std::vector<bool> always_;
+  std::vector<std::unique_ptr<HappensBefore>> orders_;
+};
+
+}  // namespace
+
+void verify(const PlanRequest& request, std::span<const MemoryPlan> plans) { PlanVerifier(request, plans).run(); }
+
+}  // namespace renai
