@@ -29,6 +29,8 @@ class H5File {
   /// disk.
   static H5File open(const std::filesystem::path& path);
   static H5File create(const std::filesystem::path& path);
+  /// An existing file, to add datasets and attributes. Change a copy and rename it, never a file in use.
+  static H5File modify(const std::filesystem::path& path);
   H5File(H5File&&) noexcept;
   H5File& operator=(H5File&&) noexcept;
   ~H5File();
@@ -52,8 +54,9 @@ class H5File {
   /// Flushes and closes. Errors: ResourceError (disk full ...).
   void close();
 
+  struct Impl;  ///< Known to the sources of this room only.
+
  private:
-  struct Impl;
   explicit H5File(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
