@@ -21,10 +21,17 @@ constexpr const char* kTextGroup = "texts";
 constexpr const char* kTextKeys = "text_keys";
 constexpr std::size_t kLongTextBytes = 60'000;  // HDF5 stores attributes up to 64 KiB.
 
+/// Bytes that one byte of a file can expand to: the most that deflate reaches.
+constexpr std::int64_t kMaxExpansion = 1032;
+
 std::int64_t elems_of(const std::vector<std::int64_t>& extents) {
   std::int64_t elems = 1;
   for (const std::int64_t extent : extents) elems *= extent;
   return elems;
+}
+
+[[noreturn]] void fail_damaged(const std::filesystem::path& path, const std::string& why) {
+  throw DataError("reading checkpoint " + path.string(), why, "use another checkpoint of the run");
 }
 
 /// Over tensors and texts: what the attribute `digest` holds.
@@ -86,25 +93,45 @@ void write_file(const std::filesystem::path& path, const StateDict& state) {
   file.close();
 }
 
-StateTensor read_tensor(const H5File& file, const std::string& dataset, std::string name, DType dtype,
+/// An open file, with what its tensors can hold: damaged extents must not ask for all memory.
+struct Source {
+  const std::filesystem::path& path;
+  H5File file;
+  std::int64_t limit_bytes;
+};
+
+Source open_source(const std::filesystem::path& path) {
+  H5File file = H5File::open(path);
+  return {path, std::move(file), static_cast<std::int64_t>(std::filesystem::file_size(path)) * kMaxExpansion};
+}
+
+StateTensor read_tensor(const Source& source, const std::string& dataset, std::string name, DType dtype,
                         std::vector<std::int64_t> extents) {
+  std::int64_t size_bytes = dtype_bytes(dtype);
+  for (const std::int64_t extent : extents) {
+    if (extent < 0 || (extent > 0 && size_bytes > source.limit_bytes / extent)) {
+      fail_damaged(source.path, "dataset '" + dataset + "' claims to be larger than the file can be");
+    }
+    size_bytes *= extent;
+  }
   StateTensor tensor{std::move(name), dtype, std::move(extents), {}};
-  tensor.data.resize(static_cast<std::size_t>(elems_of(tensor.extents) * dtype_bytes(dtype)));
+  tensor.data.resize(static_cast<std::size_t>(size_bytes));
   if (tensor.data.empty()) return tensor;
-  file.read(dataset, dtype, 0, tensor.extents.empty() ? 1 : tensor.extents.front(), tensor.data);
+  source.file.read(dataset, dtype, 0, tensor.extents.empty() ? 1 : tensor.extents.front(), tensor.data);
   return tensor;
 }
 
-std::string read_text_value(const H5File& file, const std::string& key, const std::filesystem::path& path) {
+std::string read_text_value(const Source& source, const std::string& key) {
+  const H5File& file = source.file;
   if (auto text = file.string_attribute(kRoot, "text_" + key)) return *text;
   const std::string dataset = std::string(kTextGroup) + "/" + key;
-  if (!file.exists(dataset))
-    throw DataError("reading checkpoint " + path.string(), "the text '" + key + "' is missing");
-  const StateTensor bytes = read_tensor(file, dataset, key, DType::u8, file.info(dataset).extents);
+  if (!file.exists(dataset)) fail_damaged(source.path, "the text '" + key + "' is missing");
+  const StateTensor bytes = read_tensor(source, dataset, key, DType::u8, file.info(dataset).extents);
   return std::string(reinterpret_cast<const char*>(bytes.data.data()), bytes.data.size());
 }
 
-StateDict read_own(const H5File& file, const std::filesystem::path& path) {
+StateDict read_own(const Source& source) {
+  const H5File& file = source.file;
   StateDict state;
   for (const std::string& group : file.children(kRoot)) {
     if (group == kTextGroup) continue;
@@ -112,11 +139,11 @@ StateDict read_own(const H5File& file, const std::filesystem::path& path) {
     for (const std::string& name : file.children(group)) {
       const std::string dataset = group + "/" + name;
       const H5DatasetInfo info = file.info(dataset);
-      tensors.push_back(read_tensor(file, dataset, name, info.dtype, info.extents));
+      tensors.push_back(read_tensor(source, dataset, name, info.dtype, info.extents));
     }
   }
   std::istringstream keys(file.string_attribute(kRoot, kTextKeys).value_or(""));
-  for (std::string key; std::getline(keys, key);) state.texts[key] = read_text_value(file, key, path);
+  for (std::string key; std::getline(keys, key);) state.texts[key] = read_text_value(source, key);
   return state;
 }
 
@@ -130,35 +157,32 @@ bool is_dataset(const H5File& file, const std::string& name) {
 }
 
 /// Puts a dataset of another program where renai keeps tensors of its name.
-void adopt(const H5File& file, const std::string& dataset, const std::string& name, StateDict& state) {
+void adopt(const Source& source, const std::string& dataset, const std::string& name, StateDict& state) {
   if (name.ends_with("num_batches_tracked")) return;
-  const H5DatasetInfo info = file.info(dataset);
+  const H5DatasetInfo info = source.file.info(dataset);
   if (!info.convertible) return;
   const bool wide = info.dtype == DType::f64 || info.dtype == DType::f16 || info.dtype == DType::bf16;
   const bool running = name.ends_with(".running_mean") || name.ends_with(".running_var");
   state.groups[running ? "bn_running" : "weights"].push_back(
-      read_tensor(file, dataset, name, wide ? DType::f32 : info.dtype, info.extents));
+      read_tensor(source, dataset, name, wide ? DType::f32 : info.dtype, info.extents));
 }
 
-StateDict read_foreign(const H5File& file, const std::filesystem::path& path) {
+StateDict read_foreign(const Source& source) {
+  const H5File& file = source.file;
   StateDict state;
   const bool grouped = file.exists("weights") && !is_dataset(file, "weights");
   for (const std::string& name : file.children(grouped ? "weights" : kRoot)) {
     const std::string dataset = grouped ? "weights/" + name : name;
-    if (is_dataset(file, dataset)) adopt(file, dataset, name, state);
+    if (is_dataset(file, dataset)) adopt(source, dataset, name, state);
   }
   if (grouped && file.exists("bn_running") && !is_dataset(file, "bn_running")) {
-    for (const std::string& name : file.children("bn_running")) adopt(file, "bn_running/" + name, name, state);
+    for (const std::string& name : file.children("bn_running")) adopt(source, "bn_running/" + name, name, state);
   }
   if (!state.groups.contains("weights")) {
-    throw DataError("reading checkpoint " + path.string(), "it holds no tensors",
+    throw DataError("reading checkpoint " + source.path.string(), "it holds no tensors",
                     "store them in a group 'weights' or at the root");
   }
   return state;
-}
-
-[[noreturn]] void fail_damaged(const std::filesystem::path& path, const std::string& why) {
-  throw DataError("reading checkpoint " + path.string(), why, "use another checkpoint of the run");
 }
 
 }  // namespace
@@ -174,13 +198,13 @@ void save_checkpoint(const std::filesystem::path& path, const StateDict& state) 
 StateDict load_checkpoint(const std::filesystem::path& path, bool require_digest) {
   const SealState seal = check_seal(path);
   if (seal == SealState::broken) fail_damaged(path, "its bytes are not those that were written (digest differs)");
-  const H5File file = H5File::open(path);
-  const auto digest = file.string_attribute(kRoot, "digest");
+  const Source source = open_source(path);
+  const auto digest = source.file.string_attribute(kRoot, "digest");
   if (!digest) {
     if (require_digest) fail_damaged(path, "it has no digest: truncated, or written by another program");
-    return read_foreign(file, path);
+    return read_foreign(source);
   }
-  StateDict state = read_own(file, path);
+  StateDict state = read_own(source);
   if (file_digest(state) != *digest) fail_damaged(path, "its contents differ from what was written (digest differs)");
   return state;
 }
