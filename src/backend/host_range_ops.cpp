@@ -1,0 +1,316 @@
+#include "host_range_ops.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "host_range_kernels.hpp"
+#include "renai/base/check.hpp"
+#include "renai/base/digest.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/tensor/slot_layout.hpp"
+
+namespace renai {
+namespace {
+
+namespace names = region_name;
+
+/// An interval of f32 values.
+struct Values {
+  float* data = nullptr;
+  std::int64_t elems = 0;
+};
+
+/// Resolves a node's regions and enqueues its work.
+class RangeRecorder {
+ public:
+  RangeRecorder(const BindContext& context, const RangeNode& node, HostStream& stream)
+      : context_(context), plan_(*context.plan), node_(node), stream_(stream) {}
+
+  void record() {
+    switch (node_.op) {
+      case RangeOp::copy_slot: return copy_slot();
+      case RangeOp::zero:
+      case RangeOp::clear_accumulators: return zero();
+      case RangeOp::merge_shard: return merge_shard();
+      case RangeOp::tree_reduce: return tree_reduce();
+      case RangeOp::check_and_scale: return check_and_scale();
+      case RangeOp::sgd: return sgd();
+      case RangeOp::update_statistics: return update_statistics();
+      case RangeOp::fold_batch_norm: return fold_batch_norm();
+      case RangeOp::accumulate: return accumulate();
+      case RangeOp::reduce_accumulators: return reduce_accumulators();
+      case RangeOp::read_back: return read_back();
+      case RangeOp::digest: return digest();
+    }
+    throw InternalError("recording '" + node_.name + "'", "the operation is unknown");
+  }
+
+ private:
+  const Region& region(std::string_view name) const { return plan_.region(name); }
+  std::byte* at(std::string_view name) const { return context_.at(region(name)); }
+
+  Values values_of(std::string_view name) const {
+    const Region& interval = region(name);
+    return {reinterpret_cast<float*>(context_.at(interval)), interval.size_bytes / std::int64_t{sizeof(float)}};
+  }
+
+  /// Adjacent regions as one interval.
+  Values values_of(std::span<const std::string> list) const {
+    RENAI_CHECK(!list.empty(), "'" + node_.name + "' names its values");
+    std::int64_t end = region(list[0]).offset_bytes;
+    const std::int64_t start = end;
+    for (const std::string& name : list) {
+      RENAI_CHECK(region(name).offset_bytes == end, "'" + node_.name + "': '" + name + "' is not adjacent");
+      end += region(name).size_bytes;
+    }
+    return {reinterpret_cast<float*>(context_.arena + start), (end - start) / std::int64_t{sizeof(float)}};
+  }
+
+  const ControlBlock* control() const {
+    const TensorId id = context_.graph->parts().control;
+    RENAI_CHECK(id != kNoTensor && plan_.tensor(id).placed(), "'" + node_.name + "' needs the control block");
+    return reinterpret_cast<const ControlBlock*>(context_.at(plan_.tensor(id)));
+  }
+
+  float* scalars() const { return values_of(names::kScalars).data; }
+
+  float* tensor(TensorId id) const {
+    const DTensor& place = plan_.tensor(id);
+    RENAI_CHECK(place.placed(), "'" + context_.graph->tensor(id).name + "' has a place");
+    return reinterpret_cast<float*>(context_.at(place));
+  }
+
+  void copy_slot() {
+    const bool b = node_.outputs.at(0) == names::kSlotB;
+    RENAI_CHECK(b || node_.outputs[0] == names::kSlotA, "'" + node_.name + "' copies to slot A or B");
+    const std::byte* staging = context_.staging[b ? 1 : 0];
+    RENAI_CHECK(staging != nullptr, "'" + node_.name + "' has a staging buffer");
+    stream_.copy(at(node_.outputs[0]), staging, plan_.slot.size_bytes);
+  }
+
+  void zero() {
+    for (const std::string& name : node_.outputs) stream_.zero(at(name), region(name).size_bytes);
+  }
+
+  void merge_shard() {
+    const Values values = values_of(node_.outputs);
+    const std::int64_t inside = region(node_.outputs[0]).offset_bytes - region(names::kShardValues).offset_bytes;
+    std::vector<float*> counters;
+    for (std::size_t i = node_.outputs.size(); i < node_.inputs.size(); ++i) {
+      counters.push_back(reinterpret_cast<float*>(at(node_.inputs[i]) + inside));
+    }
+    RENAI_CHECK(1 << counters.size() == node_.params.local_shards,
+                "'" + node_.name + "' has a counter region for each level");
+    stream_.enqueue([values, counters = std::move(counters), control = control()] {
+      host_range::merge_shard(values.data, counters, values.elems, control->local_shard);
+    });
+  }
+
+  std::string stage() const {
+    const std::string& first = node_.inputs.at(0);
+    const std::string prefix = names::child(names::kGrad, "");
+    if (first.starts_with(prefix)) return "gradient bucket " + first.substr(prefix.size());
+    if (first == names::kBnBatch) return "batch norm statistics";
+    return first == names::kMetrics ? "step metrics" : first;
+  }
+
+  void tree_reduce() {
+    const Values values = values_of(node_.outputs);
+    RENAI_CHECK(context_.communicator != nullptr, "'" + node_.name + "' has a communicator");
+    const Region& scratch = region(names::kCommScratch);
+    const std::int64_t needed = context_.communicator->tree_reduce_scratch_bytes(values.elems);
+    RENAI_CHECK(needed <= scratch.size_bytes,
+                "'" + node_.name + "' needs " + std::to_string(needed) + " bytes of communication scratch");
+    context_.communicator->tree_reduce(values.data, values.elems, context_.at(scratch), stream_, stage());
+  }
+
+  /// A gradient or loss that is not finite skips the step: the optimizer and the statistics stay as they are.
+  /// The norm adds parameters in the graph's order, so that it does not depend on the borders of the buckets.
+  void check_and_scale() {
+    const Values grad = values_of(node_.inputs.at(0)), metrics = values_of(node_.inputs.at(1));
+    std::vector<Values> params;
+    for (const ParamInfo& param : context_.graph->params()) {
+      const DTensor& place = plan_.tensor(param.grad);
+      if (place.placed()) params.push_back({tensor(param.grad), place.size_bytes / std::int64_t{sizeof(float)}});
+    }
+    const float factor = 1.0f / static_cast<float>(node_.params.logical_shards), clip = node_.params.clip_norm;
+    stream_.enqueue([grad, metrics, params = std::move(params), factor, clip, scalars = scalars()] {
+      host_range::scale(grad.data, grad.elems, factor);
+      const bool finite =
+          host_range::all_finite(grad.data, grad.elems) && host_range::all_finite(metrics.data, metrics.elems);
+      double squares = 0;
+      for (const Values& param : params) squares += host_range::sum_of_squares(param.data, param.elems);
+      const double norm = std::sqrt(squares);
+      // The small term keeps a zero gradient out of the division, as in PyTorch's clip_grad_norm_.
+      const auto coefficient = static_cast<float>(double{clip} / (norm + 1e-6));
+      if (finite && clip > 0.0f && coefficient < 1.0f) host_range::scale(grad.data, grad.elems, coefficient);
+      scalars[names::kScalarGradNorm] = static_cast<float>(norm);
+      scalars[names::kScalarSkip] = finite ? 0.0f : 1.0f;
+      scalars[names::kScalarSkippedSteps] += finite ? 0.0f : 1.0f;
+      scalars[names::kScalarBadSteps] = finite ? 0.0f : scalars[names::kScalarBadSteps] + 1.0f;
+    });
+  }
+
+  void sgd() {
+    const Values grad = values_of(node_.inputs.at(0)), weights = values_of(node_.inputs.at(1)),
+                 momentum = values_of(node_.inputs.at(2));
+    RENAI_CHECK(grad.elems == weights.elems && grad.elems == momentum.elems,
+                "'" + node_.name + "': gradient, weights and momentum have equal layouts");
+    host_range::SgdStep step{0.0f, node_.params.momentum, node_.params.weight_decay, node_.params.nesterov};
+    stream_.enqueue([grad, weights, momentum, step, control = control(), scalars = scalars()]() mutable {
+      if (scalars[names::kScalarSkip] != 0.0f) return;
+      step.lr = control->lr;
+      host_range::sgd(grad.data, weights.data, momentum.data, grad.elems, step);
+    });
+  }
+
+  void update_statistics() {
+    struct Pair {
+      float *running, *batch;
+      std::int64_t elems;
+      float momentum;
+    };
+    std::vector<Pair> pairs;
+    for (const NormInfo& norm : context_.graph->norms()) {
+      const std::int64_t channels = plan_.tensor(norm.running_mean).shape.elems();
+      pairs.push_back({tensor(norm.running_mean), tensor(norm.batch_mean), channels, norm.momentum});
+      pairs.push_back({tensor(norm.running_var), tensor(norm.batch_var), channels, norm.momentum});
+    }
+    const int shards = node_.params.logical_shards;
+    stream_.enqueue([pairs = std::move(pairs), shards, scalars = scalars()] {
+      if (scalars[names::kScalarSkip] != 0.0f) return;
+      for (const Pair& pair : pairs) {
+        host_range::update_running(pair.running, pair.batch, pair.elems, pair.momentum, shards);
+      }
+    });
+  }
+
+  void fold_batch_norm() {
+    std::vector<host_range::FoldedNorm> folds;
+    for (const NormInfo& norm : context_.graph->norms()) {
+      const auto weight = [&](std::int32_t param) {
+        return tensor(context_.graph->params()[static_cast<std::size_t>(param)].weight);
+      };
+      folds.push_back({tensor(norm.running_mean), tensor(norm.running_var), weight(norm.scale_param),
+                       weight(norm.bias_param), tensor(norm.folded_scale), tensor(norm.folded_bias),
+                       plan_.tensor(norm.running_mean).shape.elems(), norm.eps});
+    }
+    stream_.enqueue([folds = std::move(folds)] {
+      for (const host_range::FoldedNorm& fold : folds) host_range::fold_batch_norm(fold);
+    });
+  }
+
+  /// Training sums leave out skipped steps, whose loss may not be a number.
+  void accumulate() {
+    const float* metrics = values_of(node_.inputs.at(0)).data;
+    auto* sums = reinterpret_cast<double*>(at(node_.outputs.at(0)));
+    const int shards = node_.params.logical_shards;
+    stream_.enqueue([metrics, sums, shards, control = control(), scalars = scalars()] {
+      const bool validation = control->phase != 0;
+      if (!validation && scalars[names::kScalarSkip] != 0.0f) return;
+      RENAI_CHECK(!validation || (control->shard >= 0 && control->shard < shards),
+                  "shard " + std::to_string(control->shard) + " is out of range");
+      double* entry = sums + (validation ? names::kAccumulatorShards + std::ptrdiff_t{4} * control->shard : 0);
+      for (int i = 0; i < 4; ++i) entry[i] += double{metrics[i]};
+    });
+  }
+
+  void reduce_accumulators() {
+    const Region& accumulators = region(node_.outputs.at(0));
+    auto* sums = reinterpret_cast<double*>(context_.at(accumulators));
+    double* entries = sums + names::kAccumulatorShards;
+    const int shards = node_.params.logical_shards;
+    RENAI_CHECK(accumulators.size_bytes >= (names::kAccumulatorShards + std::int64_t{4} * shards) * 8,
+                "the accumulators have an entry for each shard");
+    if (shards > node_.params.local_shards) {
+      RENAI_CHECK(context_.communicator != nullptr, "'" + node_.name + "' has a communicator");
+      const std::int64_t block_bytes = node_.params.local_shards * std::int64_t{4} * 8;
+      context_.communicator->all_gather(reinterpret_cast<std::byte*>(entries), block_bytes, stream_,
+                                        "validation result");
+    }
+    stream_.enqueue([=] { host_range::tree_sum_entries(entries, shards, sums + names::kAccumulatorTotal); });
+  }
+
+  /// Validation steps have no slot in the ring.
+  void read_back() {
+    const float* metrics = values_of(node_.inputs.at(0)).data;
+    std::byte* ring = context_.read_back;
+    RENAI_CHECK(ring != nullptr, "'" + node_.name + "' has a read-back ring");
+    constexpr std::size_t kMetricBytes = names::kMetricCount * sizeof(float);
+    constexpr std::size_t kScalarBytes = names::kScalarCount * sizeof(float);
+    static_assert(kMetricBytes + kScalarBytes == kReadBackBytes);
+    stream_.enqueue([metrics, ring, control = control(), scalars = scalars()] {
+      if (control->phase != 0) return;
+      std::byte* slot = ring + control->step % kReadBackSlots * kReadBackBytes;
+      std::memcpy(slot, metrics, kMetricBytes);
+      std::memcpy(slot + kMetricBytes, scalars, kScalarBytes);
+    });
+  }
+
+  bool inside_inputs(const DTensor& place) const {
+    return std::any_of(node_.inputs.begin(), node_.inputs.end(), [&](const std::string& name) {
+      const Region& interval = region(name);
+      return place.offset_bytes >= interval.offset_bytes &&
+             place.offset_bytes + place.size_bytes <= interval.offset_bytes + interval.size_bytes;
+    });
+  }
+
+  void digest() {
+    struct Item {
+      const float* data;
+      std::int64_t rows, row_elems, row_stride;
+    };
+    std::vector<Item> items;
+    for (const TensorId id : digest_tensors(*context_.graph)) {
+      const DTensor& place = plan_.tensor(id);
+      if (!place.placed() || !inside_inputs(place)) continue;
+      const std::int64_t last = place.shape.rank() > 0 ? place.shape[place.shape.rank() - 1] : 1;
+      const bool padded = place.padded_c > last;
+      const std::int64_t rows = padded ? place.shape.elems() / last : 1;
+      items.push_back({tensor(id), rows, place.shape.elems() / rows, padded ? place.padded_c : 0});
+    }
+    const Region& digests = region(node_.outputs.at(0));
+    RENAI_CHECK(static_cast<std::int64_t>(items.size() * sizeof(Digest128)) <= digests.size_bytes,
+                "the digests fit their region");
+    auto* out = reinterpret_cast<Digest128*>(context_.at(digests));
+    stream_.enqueue([items = std::move(items), out] {
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        const Item& item = items[i];
+        Digest128 sum;
+        for (std::int64_t row = 0; row < item.rows; ++row) {
+          const std::span<const float> values(item.data + row * item.row_stride,
+                                              static_cast<std::size_t>(item.row_elems));
+          const Digest128 part = tensor_digest(values, static_cast<std::uint64_t>(row * item.row_elems));
+          sum.low += part.low;
+          sum.high += part.high;
+        }
+        out[i] = sum;
+      }
+    });
+  }
+
+  const BindContext& context_;
+  const MemoryPlan& plan_;
+  const RangeNode& node_;
+  HostStream& stream_;
+};
+
+}  // namespace
+
+HostStream& require_host_stream(Stream& stream, const std::string& backend) {
+  auto* host = dynamic_cast<HostStream*>(&stream);
+  if (host == nullptr) {
+    throw BackendError("recording kernels of the backend '" + backend + "'", "the stream is not one of the host device",
+                       "pair this backend with the host device");
+  }
+  return *host;
+}
+
+std::string host_range_kernel_name(const RangeNode& node) { return "host." + std::string(range_op_name(node.op)); }
+
+void record_host_range_node(const BindContext& context, const RangeNode& node, HostStream& stream) {
+  RangeRecorder(context, node, stream).record();
+}
+
+}  // namespace renai

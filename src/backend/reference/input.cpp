@@ -1,0 +1,122 @@
+// unpack_slot and normalize_input.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels.hpp"
+#include "renai/base/check.hpp"
+#include "renai/tensor/slot_layout.hpp"
+
+namespace renai::reference {
+namespace {
+
+struct UnpackSlot {
+  const std::byte* slot;
+  SlotLayout layout;
+  std::int64_t rows;
+  std::int32_t *labels, *mix_labels;
+  float *mix_lambda, *sample_weights;
+  std::byte* control;
+
+  void operator()() const {
+    const auto* slot_labels = reinterpret_cast<const std::int32_t*>(slot + layout.labels_offset);
+    const auto* params = reinterpret_cast<const SampleParams*>(slot + layout.params_offset);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t partner = params[row].mix_partner;
+      RENAI_CHECK(partner < rows, "a mix partner lies in the same shard");
+      labels[row] = slot_labels[row];
+      mix_labels[row] = slot_labels[partner < 0 ? row : partner];
+      mix_lambda[row] = params[row].mix_lambda;
+    }
+    std::memcpy(sample_weights, slot + layout.weights_offset, static_cast<std::size_t>(rows) * sizeof(float));
+    std::memcpy(control, slot + layout.control_offset, sizeof(ControlBlock));
+  }
+};
+
+/// One axis of the bilinear resize: two crop positions and the weight of the second.
+struct Tap {
+  std::int64_t low, high;
+  double weight;
+};
+
+/// Half-pixel centres, the crop's edge repeated. Equal sizes give the position itself.
+Tap tap_at(std::int64_t out, std::int64_t out_extent, std::int64_t crop_extent) {
+  const double scale = static_cast<double>(crop_extent) / static_cast<double>(out_extent);
+  const double centre = (static_cast<double>(out) + 0.5) * scale - 0.5;
+  const double position = std::clamp(centre, 0.0, static_cast<double>(crop_extent - 1));
+  const auto low = static_cast<std::int64_t>(position);
+  return {low, std::min(low + 1, crop_extent - 1), position - static_cast<double>(low)};
+}
+
+struct NormalizeInput {
+  const std::byte* slot;
+  SlotLayout layout;
+  View x;
+  InputParams params;
+
+  /// A pixel of the stored image in crop coordinates; 0 outside of the image.
+  double pixel(const std::uint8_t* image, const SampleParams& sample, std::int64_t y, std::int64_t x_at,
+               std::int64_t channel) const {
+    const std::int64_t row = sample.crop_y + y, column = sample.crop_x + x_at;
+    if (row < 0 || row >= layout.h || column < 0 || column >= layout.w) return 0.0;
+    return image[(row * layout.w + column) * layout.c + channel];
+  }
+
+  void normalize(const std::uint8_t* image, const SampleParams& sample, std::int64_t n) const {
+    for (std::int64_t h = 0; h < x.h; ++h) {
+      const Tap ty = tap_at(h, x.h, sample.crop_h);
+      for (std::int64_t w = 0; w < x.w; ++w) {
+        const Tap tx = tap_at(sample.flip != 0 ? x.w - 1 - w : w, x.w, sample.crop_w);
+        float* out = x.at(n, h, w);
+        for (std::int64_t c = 0; c < x.c; ++c) {
+          const double top = (1.0 - tx.weight) * pixel(image, sample, ty.low, tx.low, c) +
+                             tx.weight * pixel(image, sample, ty.low, tx.high, c);
+          const double bottom = (1.0 - tx.weight) * pixel(image, sample, ty.high, tx.low, c) +
+                                tx.weight * pixel(image, sample, ty.high, tx.high, c);
+          const double value = (1.0 - ty.weight) * top + ty.weight * bottom;
+          const auto channel = static_cast<std::size_t>(c);
+          out[c] = static_cast<float>((value - double{params.mean[channel]}) / double{params.std[channel]});
+        }
+      }
+    }
+  }
+
+  void operator()() const {
+    const auto* samples = reinterpret_cast<const SampleParams*>(slot + layout.params_offset);
+    const auto* images = reinterpret_cast<const std::uint8_t*>(slot + layout.images_offset);
+    for (std::int64_t n = 0; n < x.n; ++n) {
+      RENAI_CHECK(samples[n].crop_h > 0 && samples[n].crop_w > 0, "a sample's crop box is not empty");
+      normalize(images + n * layout.h * layout.w * layout.c, samples[n], n);
+    }
+  }
+};
+
+}  // namespace
+
+Kernel bind_unpack_slot(const Operands& operands) {
+  if (operands.node().pass != Pass::forward) refuse_pass(operands.node());
+  const MemoryPlan& plan = *operands.context().plan;
+  UnpackSlot kernel{};
+  kernel.slot = operands.in_bytes(0);
+  kernel.layout = plan.slot;
+  kernel.rows = plan.tensor(operands.node().outputs.at(0)).shape.elems();
+  RENAI_CHECK(kernel.rows <= plan.slot.rows, "the shard fits its slot");
+  kernel.labels = reinterpret_cast<std::int32_t*>(operands.out_bytes(0));
+  kernel.mix_labels = reinterpret_cast<std::int32_t*>(operands.out_bytes(1));
+  kernel.mix_lambda = reinterpret_cast<float*>(operands.out_bytes(2));
+  kernel.sample_weights = reinterpret_cast<float*>(operands.out_bytes(3));
+  kernel.control = operands.out_bytes(4);
+  return kernel;
+}
+
+Kernel bind_normalize_input(const Operands& operands) {
+  if (operands.node().pass != Pass::forward) refuse_pass(operands.node());
+  NormalizeInput kernel{operands.in_bytes(0), operands.context().plan->slot, operands.out(0),
+                        operands.params<InputParams>()};
+  RENAI_CHECK(kernel.x.n <= kernel.layout.rows && kernel.x.c == kernel.layout.c && kernel.x.c <= 4,
+              "the network's input fits its slot");
+  return kernel;
+}
+
+}  // namespace renai::reference
