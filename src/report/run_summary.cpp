@@ -63,7 +63,8 @@ std::string summarize_run(const std::filesystem::path& directory, bool json) {
   if (json) return text;
   std::ostringstream out;
   out << "run " << directory.string() << "\n";
-  for (const auto& [key, value] : parse(text, summary.string()).items()) {
+  const ordered_json object = parse(text, summary.string());
+  for (const auto& [key, value] : object.items()) {
     out << "  " << key << " " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
   }
   out << "validations\n" << validations(directory) << "checkpoints\n" << checkpoints(directory);

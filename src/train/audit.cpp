@@ -1,5 +1,6 @@
 #include "renai/train/audit.hpp"
 
+#include <chrono>
 #include <cstring>
 #include <map>
 
@@ -43,17 +44,22 @@ std::vector<std::string> odd_ranks(const std::vector<std::string>& messages) {
 
 Audit::Audit(Engine& engine)
     : engine_(&engine),
+      updated_(engine.create_event()),
       done_(engine.create_event()),
       host_(engine.run().device->allocate_pinned(
           engine.blueprint().plans.front().region(region_name::kDigests).size_bytes)),
       tensors_(digest_tensors(engine.blueprint().graph)) {}
 
 StateDigest Audit::measure() {
-  Stream& update = engine_->stream(StreamId::UPDATE);
   const Region& region = engine_->blueprint().plans.front().region(region_name::kDigests);
+  Stream& caller = engine_->stream(graph_stream(GraphId::SIMPLE_TASK_GRAPH));
+  engine_->stream(StreamId::UPDATE).record(*updated_);
+  caller.wait(*updated_);
   engine_->launch(0, GraphId::SIMPLE_TASK_GRAPH);
-  engine_->download(region.offset_bytes, {host_.data(), static_cast<std::size_t>(region.size_bytes)});
-  update.record(*done_);
+  caller.copy(host_.data(), engine_->arena() + region.offset_bytes, region.size_bytes);
+  caller.record(*done_);
+  while (!done_->wait_host(std::chrono::milliseconds(100))) {
+  }
 
   StateDigest digest;
   digest.tensors.resize(tensors_.size());

@@ -29,7 +29,7 @@ class Audit {
 
  private:
   Engine* engine_;
-  std::unique_ptr<Event> done_;
+  std::unique_ptr<Event> updated_, done_;
   Buffer host_;
   std::vector<TensorId> tensors_;
 };

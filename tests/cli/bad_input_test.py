@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Bad input: one clear error with the right exit code, on one rank and on several, and nothing hangs."""
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import renai_cli  # noqa: E402
+
+LIMIT_SECONDS = 5
+
+
+class BadInputTest(renai_cli.FolderTest):
+    def setUp(self):
+        super().setUp()
+        renai_cli.write_idx(self.folder / "idx", train=96, val=32)
+        self.data = self.folder / "data"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data,
+                                     "--shard-samples", 40]))
+
+    def refuses(self, code, texts, *words, ranks=(1, 2)):
+        """The command fails with the code and says the texts in exactly one error line, within the limit."""
+        for count in ranks:
+            with self.subTest(ranks=count, words=[str(word) for word in words]):
+                start = time.monotonic()
+                command = [renai_cli.renai(), *words]
+                process = renai_cli.run(command) if count == 1 else renai_cli.on_ranks(count, *words)
+                self.assertLess(time.monotonic() - start, LIMIT_SECONDS)
+                self.fails(process, code, *texts)
+                errors = [line for line in process.stdout.splitlines() if line.startswith("renai: rank ")]
+                self.assertEqual(len(errors), 1, process.stdout)
+                self.assertRegex(errors[0], r"^renai: rank \d+ on \S+: .+; .+")
+
+    def train(self, code, texts, *words, data=None, ranks=(1, 2)):
+        self.refuses(code, texts, "train", "--data", data or self.data, "--run-dir", self.folder / "run", "--global-batch", 32,
+                     "--steps", 2, *words, ranks=ranks)
+
+    def test_options(self):
+        table = [
+            (["--modle", "mlp"], ["modle", "'model'"]),
+            (["--model", "renset9"], ["renset9", "resnet9"]),
+            (["--lr-schedule", "cosin"], ["cosin", "'cosine'"]),
+            (["--optimizer", "sdg"], ["sdg", "'sgd'"]),
+            (["--device", "gpu"], ["gpu", "cpu"]),
+            (["--augment", "crop4,flop"], ["flop", "flip"]),
+            (["--global-batch", "30"], ["30", "24 and 32", "--logical-shards 8"]),
+            (["--global-batch", "0"], ["--global-batch 0"]),
+            (["--global-batch", "-8"], ["--global-batch -8"]),
+            (["--global-batch", "many"], ["global-batch"]),
+            (["--logical-shards", "3"], ["power of two"]),
+            (["--logical-shards", "0"], ["logical-shards"]),
+            (["--logical-shards", "-8"], ["logical-shards"]),
+            (["--epochs", "-1"], ["--epochs"]),
+            (["--lr", "nan"], ["finite"]),
+            (["--threads", "0"], ["--threads 0"]),
+            (["--loader-threads", "0"], ["--loader-threads 0"]),
+            (["--resolution", "0"], ["--resolution 0"]),
+            (["--resolution", "28@1"], ["epoch 0"]),
+            (["--val-batch", "12"], ["--val-batch 12"]),
+            (["--precision", "bf16"], ["bf16"]),
+            (["--inject-fault", "flip@x:1"], ["--inject-fault"]),
+            (["--watchdog-seconds", "0"], ["--watchdog-seconds"]),
+            (["--config", "none.toml"], ["none.toml"]),
+            (["surplus"], ["surplus"]),
+        ]
+        for words, texts in table:
+            self.train(2, texts, *words, ranks=(1,))
+        self.train(2, ["modle", "'model'"], "--modle", "mlp", ranks=(2,))
+        self.train(2, ["24 and 32"], "--global-batch", "30", ranks=(2,))
+        self.refuses(2, ["trian", "'train'"], "trian", ranks=(1, 2))
+
+    def test_recipe_files(self):
+        recipe = self.folder / "recipe.toml"
+        for text, texts in (("modle = \"mlp\"\n", ["recipe.toml", "modle", "'model'"]),
+                            ("lr = \"fast\"\n", ["recipe.toml", "lr"]),
+                            ("[section]\nlr = 0.1\n", ["recipe.toml", "section"])):
+            recipe.write_text(text)
+            self.train(2, texts, "--config", recipe, ranks=(1,))
+
+    def test_ranks_must_divide_shards(self):
+        self.train(2, ["3 ranks", "use 2 or 4 ranks"], ranks=(3,))
+        self.train(2, ["4 ranks with --logical-shards 2", "use 2 ranks"], "--logical-shards", 2, ranks=(4,))
+
+    def test_data_sets(self):
+        shard = "train-00001-of-00003.h5"
+
+        def missing(path):
+            (path / shard).unlink()
+
+        def truncated(path):
+            raw = (path / shard).read_bytes()
+            (path / shard).write_bytes(raw[:len(raw) // 2])
+
+        def count(path):
+            text = (path / "manifest.json").read_text()
+            self.assertIn("\"samples\": 40", text)
+            (path / "manifest.json").write_text(text.replace("\"samples\": 40", "\"samples\": 41", 1))
+
+        def broken(path):
+            (path / "manifest.json").write_text("{")
+
+        def few_classes(path):
+            manifest = json.loads((path / "manifest.json").read_text())
+            manifest["classes"] = manifest["classes"][:4]
+            (path / "manifest.json").write_text(json.dumps(manifest))
+
+        for number, (damage, texts) in enumerate(((missing, [shard]), (truncated, [shard]), (count, ["41"]),
+                                                  (broken, ["manifest.json"]), (few_classes, ["label"]))):
+            data = self.folder / f"damaged{number}"
+            shutil.copytree(self.data, data)
+            damage(data)
+            self.train(3, texts, data=data)
+        self.train(2, ["nowhere"], data=self.folder / "nowhere")
+        self.refuses(2, ["nowhere"], "inspect", self.folder / "nowhere", ranks=(1,))
+
+    def test_too_few_samples(self):
+        renai_cli.write_idx(self.folder / "seven", train=7, val=7)
+        data = self.folder / "seven-data"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "seven", "--out", data]))
+        self.train(2, ["7 samples", "--logical-shards 8"], data=data)
+
+    def test_run_directory_that_cannot_be_written(self):
+        (self.folder / "file").write_text("")
+        self.refuses(4, ["file"], "train", "--data", self.data, "--run-dir", self.folder / "file" / "run", "--steps", 1,
+                     "--global-batch", 32)
+
+    def test_checkpoints(self):
+        (self.folder / "no.h5").write_text("no HDF5")
+        self.train(3, ["no.h5"], "--init-from", self.folder / "no.h5", ranks=(1, 2))
+        self.train(3, ["none.h5"], "--resume", self.folder / "none.h5", ranks=(1,))
+        self.refuses(3, ["no.h5"], "eval", "--checkpoint", self.folder / "no.h5", ranks=(1, 2))
+
+    def test_recipes_that_differ_between_ranks(self):
+        script = self.folder / "start.sh"
+        script.write_text("#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK\" = 1 ]; then more='--lr 0.07'; fi\n"
+                          f"exec {renai_cli.renai()} train --data {self.data} --run-dir {self.folder}/run --global-batch 32 "
+                          "--steps 2 $more\n")
+        script.chmod(0o755)
+        start = time.monotonic()
+        process = renai_cli.run([renai_cli.SOURCE / "ci" / "mpiexec.sh", 2, script])
+        self.assertLess(time.monotonic() - start, LIMIT_SECONDS)
+        self.fails(process, 2, "lr = 0.07", "recipe")
+
+
+if __name__ == "__main__":
+    renai_cli.main()

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Faults of ranks: a flipped bit, a stopped rank, a rank that is gone. The job ends in time and says who and where."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import renai_cli  # noqa: E402
+
+
+class FaultsTest(renai_cli.FolderTest):
+    def setUp(self):
+        super().setUp()
+        renai_cli.write_idx(self.folder / "idx", train=128, val=32)
+        self.data = self.folder / "data"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+
+    def train(self, ranks, *words):
+        return renai_cli.on_ranks(ranks, "train", "--data", self.data, "--run-dir", self.folder / "run", "--global-batch", 32,
+                                  "--steps", 40, *words, timeout=60)
+
+    def test_flipped_bit(self):
+        process = self.train(4, "--inject-fault", "flip@6:2", "--verify-every", "5")
+        self.fails(process, 6, "after step 9", "region 'weights'", "rank 2 holds", ".weight")
+        summary = json.loads((self.folder / "run" / "summary.json").read_text())
+        self.assertEqual(summary["status"], "failed")
+        self.assertIn("rank 2", summary["error"])
+
+    def test_flip_on_one_rank_without_check_in_between_is_found_at_the_checkpoint(self):
+        process = self.train(2, "--inject-fault", "flip@38:1", "--verify-every", "0")
+        self.fails(process, 6, "after step 39", "rank 1 holds")
+
+    def test_stopped_rank_in_a_step(self):
+        start = time.monotonic()
+        process = self.train(4, "--inject-fault", "stall@3:1", "--watchdog-seconds", "3", "--verify-every", "0")
+        self.assertLess(time.monotonic() - start, 3 + 5 + 2)
+        self.fails(process, 6, "rank 1", "step")
+
+    def test_stopped_rank_before_capture(self):
+        start = time.monotonic()
+        process = self.train(4, "--inject-fault", "stall@capture:3", "--watchdog-seconds", "3")
+        self.assertLess(time.monotonic() - start, 3 + 5 + 2)
+        self.fails(process, 6, "rank 3")
+
+    def test_rank_that_is_gone(self):
+        start = time.monotonic()
+        process = self.train(2, "--inject-fault", "exit@3:1", "--watchdog-seconds", "3")
+        self.assertLess(time.monotonic() - start, 3 + 5 + 2)
+        self.assertNotEqual(process.returncode, 0, process.stdout)
+
+
+if __name__ == "__main__":
+    renai_cli.main()

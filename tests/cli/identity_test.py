@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""The same bits on any number of ranks, loader threads and after a restart; and the controls that must break them."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import renai_cli  # noqa: E402
+
+TRAIN, VAL, BATCH, SHARDS, STEPS = 300, 70, 64, 8, 12
+
+
+class IdentityTest(renai_cli.FolderTest):
+    def setUp(self):
+        super().setUp()
+        renai_cli.write_idx(self.folder / "idx", train=TRAIN, val=VAL)
+        self.data = self.pack("idx", "data")
+
+    def pack(self, source, name):
+        out = self.folder / name
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / source, "--out", out,
+                                     "--shard-samples", 64]))
+        return out
+
+    def train(self, name, ranks=1, data=None, **options):
+        trace = self.folder / f"{name}.trace"
+        words = ["train", "--data", data or self.data, "--run-dir", self.folder / name, "--trace", trace, "--steps", STEPS,
+                 "--global-batch", BATCH, "--model", "cnn-small", "--verify-every", 5, "--augment", "crop2,flip"]
+        for key, value in options.items():
+            words += ["--" + key.replace("_", "-"), value]
+        self.succeeds(renai_cli.on_ranks(ranks, *words))
+        return trace
+
+    def compare(self, a, b):
+        return renai_cli.run([renai_cli.renai(), "trace-diff", a, b])
+
+    def same(self, a, b):
+        self.assertIn(f"identical over {STEPS} steps", self.succeeds(self.compare(a, b)))
+
+    def test_ranks_and_loader_threads(self):
+        one = self.train("np1")
+        for ranks in (2, 4, 8):
+            self.same(one, self.train(f"np{ranks}", ranks))
+        for threads in (2, 5):
+            self.same(one, self.train(f"loaders{threads}", loader_threads=threads))
+        self.same(one, self.train("buckets", 2, bucket_mib="0.01"))
+        digests = {json.loads((self.folder / name / "summary.json").read_text())["digest"]
+                   for name in ("np1", "np2", "np4", "np8", "loaders5", "buckets")}
+        self.assertEqual(len(digests), 1)
+        self.check_ids(one)
+
+    def check_ids(self, trace):
+        """Each epoch: no id twice, fewer than V left out, other ones each time; every step the right number."""
+        lines = [json.loads(line) for line in trace.read_text().splitlines()]
+        steps = [line for line in lines if line["kind"] == "step"]
+        self.assertEqual(len(steps), STEPS)
+        self.assertGreaterEqual(len([line for line in lines if line["kind"] == "val"]), 2)
+        per_epoch = TRAIN // BATCH + 1
+        last = TRAIN % BATCH // SHARDS * SHARDS
+        orders, dropped = [], []
+        for epoch in range(STEPS // per_epoch):
+            ids = []
+            for step in steps[epoch * per_epoch:(epoch + 1) * per_epoch]:
+                self.assertEqual(step["epoch"], epoch)
+                self.assertEqual(len(step["ids"]), last if (step["step"] + 1) % per_epoch == 0 else BATCH)
+                ids += step["ids"]
+            self.assertEqual(len(set(ids)), len(ids))
+            self.assertTrue(set(ids) <= set(range(TRAIN)))
+            missing = set(range(TRAIN)) - set(ids)
+            self.assertLess(len(missing), SHARDS)
+            orders.append(ids)
+            dropped.append(missing)
+        self.assertNotEqual(orders[0], orders[1])
+        self.assertNotEqual(dropped[0], dropped[1])
+
+    def test_negative_controls(self):
+        one = self.train("base")
+        shutil.copytree(self.folder / "idx", self.folder / "idx2")
+        self.change_pixel(self.folder / "idx2" / "train-images-idx3-ubyte.gz")
+        self.differs(one, self.train("pixel", data=self.pack("idx2", "data2")), "'data'")
+        self.differs(one, self.train("seed", seed=2), "'seed'")
+        self.differs(one, self.train("shards", logical_shards=4), "'logical_shards'")
+        dropped = self.folder / "dropped"
+        shutil.copytree(self.data, dropped)
+        manifest = json.loads((dropped / "manifest.json").read_text())
+        splits = manifest["splits"]
+        train = splits["train"] if isinstance(splits, dict) else next(s for s in splits if s["name"] == "train")
+        shards = train["shards"] if isinstance(train, dict) else train
+        shards.pop()
+        if isinstance(train, dict) and "samples" in train:
+            train["samples"] = sum(shard["samples"] for shard in shards)
+        (dropped / "manifest.json").write_text(json.dumps(manifest))
+        self.differs(one, self.train("dropped", data=dropped), "")
+
+    def change_pixel(self, path):
+        import gzip
+        raw = bytearray(gzip.decompress(path.read_bytes()))
+        raw[16 + 28 * 14 + 14] ^= 1
+        path.write_bytes(gzip.compress(bytes(raw), compresslevel=1))
+
+    def differs(self, a, b, header):
+        process = self.compare(a, b)
+        self.fails(process, 1, "first difference at step")
+        if header:
+            self.assertIn("header differs in " + header, process.stdout)
+
+    def test_resume_on_another_number_of_ranks(self):
+        whole = self.folder / "whole"
+        self.train("whole", checkpoint_every=7)
+        digest = json.loads((whole / "summary.json").read_text())["digest"]
+        halves = self.folder / "halves"
+        words = ["train", "--data", self.data, "--run-dir", halves, "--steps", STEPS, "--global-batch", BATCH, "--model",
+                 "cnn-small", "--augment", "crop2,flip", "--checkpoint-every", 7, "--verify-every", 5]
+        # Rank 0 of the first run goes at step 9, behind the checkpoint of step 7.
+        process = renai_cli.on_ranks(1, *words, "--inject-fault", "exit@9:0")
+        self.assertNotEqual(process.returncode, 0, process.stdout)
+        self.assertEqual((halves / "checkpoints" / "latest").read_text().strip(), "step-00000007.h5")
+        self.succeeds(renai_cli.on_ranks(4, *words, "--resume", "auto"))
+        summary = json.loads((halves / "summary.json").read_text())
+        self.assertEqual(summary["digest"], digest)
+        self.assertEqual(summary["steps"], STEPS)
+        self.fails(renai_cli.on_ranks(1, *words, "--resume", "auto", "--lr", "0.01"), 2, "lr = ", "--init-from")
+
+
+if __name__ == "__main__":
+    renai_cli.main()
