@@ -63,7 +63,12 @@ class Planner {
 
   Placement place(const std::vector<Storage>& storages, Family family) const {
     if (!request_.reuse_slots) return place_in_sequence(storages);
-    return place_by_lifetime(storages, Conflicts(storages, ProgramOrder(graph_, book_, program_of(family))));
+    Conflicts conflicts(storages.size());
+    const std::vector<ShardPass>& passes = passes_of(family);
+    for (std::size_t pass = 0; pass < passes.size(); ++pass) {
+      conflicts.add_pass(storages, pass, ProgramOrder(graph_, book_, passes[pass]));
+    }
+    return place_by_lifetime(storages, conflicts);
   }
 
   void store(const std::vector<Storage>& storages, const Placement& placement, std::int64_t start) {

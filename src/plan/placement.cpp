@@ -39,15 +39,19 @@ Placement best_fit(const std::vector<Storage>& storages, const Conflicts& confli
   return placement;
 }
 
-std::size_t first_use(const Storage& storage) { return storage.accesses.empty() ? 0 : storage.accesses.front(); }
-
-std::size_t last_use(const Storage& storage) {
-  return storage.accesses.empty() ? std::numeric_limits<std::size_t>::max() : storage.accesses.back();
+/// The storage's life in the first pass that has it, as entries [first, last].
+std::pair<std::size_t, std::size_t> life(const Storage& storage) {
+  if (!storage.always) {
+    for (const std::vector<std::size_t>& accesses : storage.accesses) {
+      if (!accesses.empty()) return {accesses.front(), accesses.back()};
+    }
+  }
+  return {0, std::numeric_limits<std::int32_t>::max()};
 }
 
-std::int64_t area(const Storage& storage) {
-  const std::size_t uses = storage.accesses.empty() ? 1 : storage.accesses.back() - storage.accesses.front() + 1;
-  return storage.size_bytes * static_cast<std::int64_t>(uses);
+double area(const Storage& storage) {
+  const auto [first, last] = life(storage);
+  return static_cast<double>(storage.size_bytes) * static_cast<double>(last - first + 1);
 }
 
 }  // namespace
@@ -64,11 +68,11 @@ Placement place_in_sequence(const std::vector<Storage>& storages) {
 Placement place_by_lifetime(const std::vector<Storage>& storages, const Conflicts& conflicts) {
   using Less = std::function<bool(const Storage&, const Storage&)>;
   const Less by_size = [](const Storage& a, const Storage& b) { return a.size_bytes > b.size_bytes; };
-  const Less by_first = [&](const Storage& a, const Storage& b) {
-    return first_use(a) != first_use(b) ? first_use(a) < first_use(b) : by_size(a, b);
+  const Less by_first = [&by_size](const Storage& a, const Storage& b) {
+    return life(a).first != life(b).first ? life(a).first < life(b).first : by_size(a, b);
   };
-  const Less by_last = [&](const Storage& a, const Storage& b) {
-    return last_use(a) != last_use(b) ? last_use(a) > last_use(b) : by_size(a, b);
+  const Less by_last = [&by_size](const Storage& a, const Storage& b) {
+    return life(a).second != life(b).second ? life(a).second > life(b).second : by_size(a, b);
   };
   const Less by_area = [](const Storage& a, const Storage& b) { return area(a) > area(b); };
   Placement best;

@@ -1,6 +1,5 @@
 #include "program_order.hpp"
 
-#include <array>
 #include <map>
 
 #include "renai/base/check.hpp"
@@ -8,23 +7,24 @@
 namespace renai::plan_detail {
 namespace {
 
-constexpr std::array kTraining{GraphId::FIRST_LAYER_FWD_A, GraphId::FIRST_LAYER_FWD_B, GraphId::DEEP_FWD_BWD,
-                               GraphId::FIRST_LAYER_BWD_A, GraphId::FIRST_LAYER_BWD_B};
-constexpr std::array kInference{GraphId::INF_MAIN_A, GraphId::INF_MAIN_B, GraphId::INF_EMA_A, GraphId::INF_EMA_B};
-constexpr std::array kSimple{GraphId::SIMPLE_TASK_GRAPH};
+const std::vector<ShardPass> kTraining{{GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD, GraphId::FIRST_LAYER_BWD_A},
+                                       {GraphId::FIRST_LAYER_FWD_B, GraphId::DEEP_FWD_BWD, GraphId::FIRST_LAYER_BWD_B}};
+const std::vector<ShardPass> kInference{
+    {GraphId::INF_MAIN_A}, {GraphId::INF_MAIN_B}, {GraphId::INF_EMA_A}, {GraphId::INF_EMA_B}};
+const std::vector<ShardPass> kSimple{{GraphId::SIMPLE_TASK_GRAPH}};
 
 }  // namespace
 
-std::span<const GraphId> program_of(Family family) {
+const std::vector<ShardPass>& passes_of(Family family) {
   switch (family) {
     case Family::training: return kTraining;
     case Family::inference: return kInference;
     case Family::simple: return kSimple;
   }
-  throw InternalError("program_of", "unknown family");
+  throw InternalError("passes_of", "unknown family");
 }
 
-ProgramOrder::ProgramOrder(const ComputationGraph& graph, const KernelBook& book, std::span<const GraphId> program) {
+ProgramOrder::ProgramOrder(const ComputationGraph& graph, const KernelBook& book, const ShardPass& program) {
   for (const GraphId id : program) {
     base_.push_back(size_);
     size_ += book.of(id).size();

@@ -11,18 +11,23 @@
 
 namespace renai::plan_detail {
 
-/// Families of graphs whose transients are planned together; no two of them ever run at the same time.
+/// Families of graphs whose transients are planned together; no two of them ever run at the same time, and none holds
+/// transients for another.
 enum class Family : std::uint8_t { training, inference, simple };
 inline constexpr int kFamilyCount = 3;
 
-/// The graphs of a family in the order of one pass.
-std::span<const GraphId> program_of(Family family);
+/// The graphs that one shard runs, in order, on one stream. A pass ends before the next one starts and leaves no
+/// transients behind, so lifetimes are a matter within each pass.
+using ShardPass = std::vector<GraphId>;
+
+/// The passes of a family: with slot A or B, with main or EMA weights.
+const std::vector<ShardPass>& passes_of(Family family);
 
 /// Happens-before between entries. An entry waits for the whole entry that holds a node it waits for; a graph starts
 /// when the one before has ended.
 class ProgramOrder {
  public:
-  ProgramOrder(const ComputationGraph& graph, const KernelBook& book, std::span<const GraphId> program);
+  ProgramOrder(const ComputationGraph& graph, const KernelBook& book, const ShardPass& program);
 
   /// Number of entries in the program.
   std::size_t size() const { return size_; }

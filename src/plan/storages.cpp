@@ -100,6 +100,7 @@ class Collector {
       }
     }
     homes_.resize(tensors_);
+    carried_ = find_carried();
     for (const auto& [root, tensors] : members) {
       if (const auto owner = fixed.find(root); owner != fixed.end()) {
         for (const std::size_t t : tensors) {
@@ -114,12 +115,14 @@ class Collector {
   void add_group(const std::vector<std::size_t>& tensors) {
     Storage storage;
     unsigned mask = 0;
+    bool carried = false;
     for (const std::size_t t : tensors) {
+      carried = carried || carried_[t];
       storage.tensors.push_back(static_cast<TensorId>(t));
       storage.size_bytes = std::max(storage.size_bytes, slot_bytes(t));
       mask |= touched_by(t);
     }
-    const bool lasting = std::popcount(mask) != 1 || mask == 1u << kInvariantBit;
+    const bool lasting = carried || std::popcount(mask) != 1 || mask == 1u << kInvariantBit;
     std::vector<Storage>& list =
         lasting ? set_.lasting : set_.by_family[static_cast<std::size_t>(std::countr_zero(mask))];
     for (const std::size_t t : tensors) homes_[t] = {&list, list.size()};
@@ -127,38 +130,33 @@ class Collector {
   }
 
   void add_accesses(Family family) {
-    const std::span<const GraphId> program = program_of(family);
+    const std::vector<ShardPass>& passes = passes_of(family);
     std::vector<Storage>& list = set_.by_family[static_cast<std::size_t>(family)];
-    std::vector<bool> read(tensors_, false), written(tensors_, false);
-    std::size_t index = 0;
-    const auto touch = [&](TensorId tensor) {
-      const Home& home = homes_[static_cast<std::size_t>(tensor)];
-      if (home.list != &list) return;
-      std::vector<std::size_t>& accesses = list[home.index].accesses;
-      if (accesses.empty() || accesses.back() != index) accesses.push_back(index);
-    };
-    for (const GraphId id : program) {
-      for (const KernelEntry& entry : book_.of(id)) {
-        for (const TensorId tensor : entry.inputs) {
-          touch(tensor);
-          read[static_cast<std::size_t>(tensor)] = true;
+    for (Storage& storage : list) storage.accesses.resize(passes.size());
+    for (std::size_t pass = 0; pass < passes.size(); ++pass) {
+      std::size_t index = 0;
+      const auto touch = [&](TensorId tensor) {
+        const Home& home = homes_[static_cast<std::size_t>(tensor)];
+        if (home.list != &list) return;
+        std::vector<std::size_t>& accesses = list[home.index].accesses[pass];
+        if (accesses.empty() || accesses.back() != index) accesses.push_back(index);
+      };
+      for (const GraphId id : passes[pass]) {
+        for (const KernelEntry& entry : book_.of(id)) {
+          for (const TensorId tensor : entry.inputs) touch(tensor);
+          for (const TensorId tensor : entry.outputs) touch(tensor);
+          ++index;
         }
-        for (const TensorId tensor : entry.outputs) {
-          touch(tensor);
-          written[static_cast<std::size_t>(tensor)] = true;
-        }
-        ++index;
       }
     }
+    // The caller of a hand-built graph fills what nobody writes and looks at what nobody reads.
     if (family != Family::simple) return;
-    // The caller fills what nobody writes and looks at what nobody reads: both last through the whole graph.
+    const Touched touched = touched_in(passes[0]);
     for (Storage& storage : list) {
-      for (const TensorId tensor : storage.tensors) {
+      storage.always = std::any_of(storage.tensors.begin(), storage.tensors.end(), [&](TensorId tensor) {
         const auto t = static_cast<std::size_t>(tensor);
-        if (read[t] == written[t]) continue;
-        storage.accesses.clear();
-        break;
-      }
+        return touched.read[t] != touched.written[t];
+      });
     }
   }
 
@@ -176,19 +174,53 @@ class Collector {
           storage.size_bytes = std::max(storage.size_bytes, align_slot(entries[e].workspace_bytes[spec]));
         }
         if (storage.size_bytes == 0) continue;
-        if (bit != kInvariantBit) storage.accesses = {program_index(static_cast<Family>(bit), storage.graph) + e};
+        if (bit != kInvariantBit) storage.accesses = program_indices(static_cast<Family>(bit), storage.graph, e);
         list.push_back(std::move(storage));
       }
     }
   }
 
-  std::size_t program_index(Family family, GraphId id) const {
-    std::size_t base = 0;
-    for (const GraphId other : program_of(family)) {
-      if (other == id) return base;
-      base += book_.of(other).size();
+  /// Where an entry of a graph stands in each pass of the family.
+  std::vector<std::vector<std::size_t>> program_indices(Family family, GraphId id, std::size_t entry) const {
+    std::vector<std::vector<std::size_t>> indices;
+    for (const ShardPass& pass : passes_of(family)) {
+      std::size_t base = 0;
+      indices.emplace_back();
+      for (const GraphId other : pass) {
+        if (other == id) indices.back().push_back(base + entry);
+        base += book_.of(other).size();
+      }
     }
-    throw InternalError("graph " + std::string(graph_id_name(id)), "it is not part of its family's program");
+    return indices;
+  }
+
+  struct Touched {
+    std::vector<bool> read, written;  ///< By tensor.
+  };
+
+  Touched touched_in(const ShardPass& pass) const {
+    Touched touched{std::vector<bool>(tensors_, false), std::vector<bool>(tensors_, false)};
+    for (const GraphId id : pass) {
+      for (const KernelEntry& entry : book_.of(id)) {
+        for (const TensorId tensor : entry.inputs) touched.read[static_cast<std::size_t>(tensor)] = true;
+        for (const TensorId tensor : entry.outputs) touched.written[static_cast<std::size_t>(tensor)] = true;
+      }
+    }
+    return touched;
+  }
+
+  /// Tensors that a pass of training or inference reads without writing them: their values come from elsewhere.
+  std::vector<bool> find_carried() const {
+    std::vector<bool> carried(tensors_, false);
+    for (const Family family : {Family::training, Family::inference}) {
+      for (const ShardPass& pass : passes_of(family)) {
+        const Touched touched = touched_in(pass);
+        for (std::size_t t = 0; t < tensors_; ++t) {
+          if (touched.read[t] && !touched.written[t]) carried[t] = true;
+        }
+      }
+    }
+    return carried;
   }
 
   const PlanRequest& request_;
@@ -197,6 +229,7 @@ class Collector {
   std::size_t graph_tensors_, tensors_;
   UnionFind groups_;
   std::vector<Home> homes_;
+  std::vector<bool> carried_;
   StorageSet set_;
 };
 
@@ -207,11 +240,11 @@ struct Bounds {
   std::vector<std::uint64_t> before_all;
 };
 
-Bounds find_bounds(const Storage& storage, const ProgramOrder& order) {
+Bounds find_bounds(const std::vector<std::size_t>& accesses, const ProgramOrder& order) {
   Bounds bounds;
-  for (const std::size_t access : storage.accesses) {
-    const bool superseded = std::any_of(storage.accesses.begin(), storage.accesses.end(),
-                                        [&](std::size_t other) { return order.before(access, other); });
+  for (const std::size_t access : accesses) {
+    const bool superseded =
+        std::any_of(accesses.begin(), accesses.end(), [&](std::size_t other) { return order.before(access, other); });
     if (!superseded) bounds.latest.push_back(access);
     const std::span<const std::uint64_t> before = order.before(access);
     if (bounds.before_all.empty()) {
@@ -224,7 +257,6 @@ Bounds find_bounds(const Storage& storage, const ProgramOrder& order) {
 }
 
 bool ends_before(const Bounds& first, const Bounds& second) {
-  if (first.latest.empty() || second.before_all.empty()) return false;
   return std::all_of(first.latest.begin(), first.latest.end(),
                      [&](std::size_t access) { return (second.before_all[access / 64] >> (access % 64) & 1) != 0; });
 }
@@ -235,16 +267,22 @@ StorageSet collect_storages(const PlanRequest& request, const SlotMaxima& maxima
   return Collector(request, maxima).run();
 }
 
-Conflicts::Conflicts(const std::vector<Storage>& storages, const ProgramOrder& order)
-    : words_((storages.size() + 63) / 64), bits_(storages.size() * words_, 0) {
+Conflicts::Conflicts(std::size_t count) : words_((count + 63) / 64), bits_(count * words_, 0) {}
+
+void Conflicts::add(std::size_t a, std::size_t b) {
+  bits_[a * words_ + b / 64] |= std::uint64_t{1} << (b % 64);
+  bits_[b * words_ + a / 64] |= std::uint64_t{1} << (a % 64);
+}
+
+void Conflicts::add_pass(const std::vector<Storage>& storages, std::size_t pass, const ProgramOrder& order) {
   std::vector<Bounds> bounds;
   bounds.reserve(storages.size());
-  for (const Storage& storage : storages) bounds.push_back(find_bounds(storage, order));
+  for (const Storage& storage : storages) bounds.push_back(find_bounds(storage.accesses[pass], order));
   for (std::size_t a = 0; a < storages.size(); ++a) {
     for (std::size_t b = 0; b < a; ++b) {
-      if (ends_before(bounds[a], bounds[b]) || ends_before(bounds[b], bounds[a])) continue;
-      bits_[a * words_ + b / 64] |= std::uint64_t{1} << (b % 64);
-      bits_[b * words_ + a / 64] |= std::uint64_t{1} << (a % 64);
+      const bool always = storages[a].always || storages[b].always;
+      if (!always && (bounds[a].latest.empty() || bounds[b].latest.empty())) continue;  // The pass lacks one of them.
+      if (always || (!ends_before(bounds[a], bounds[b]) && !ends_before(bounds[b], bounds[a]))) add(a, b);
     }
   }
 }

@@ -15,7 +15,8 @@ struct Storage {
   std::vector<TensorId> tensors;   ///< Empty for a workspace.
   GraphId graph = GraphId::COUNT;  ///< Workspace: its entry.
   std::size_t entry = 0;
-  std::vector<std::size_t> accesses;  ///< Program indices, rising; empty: live all the time.
+  bool always = false;                             ///< Live through every pass of its family.
+  std::vector<std::vector<std::size_t>> accesses;  ///< By pass of the family: entries that touch it, rising.
 };
 
 /// All storages: those planned by lifetime within one family, and those that keep their bytes for the whole run because
@@ -29,13 +30,18 @@ struct StorageSet {
 
 StorageSet collect_storages(const PlanRequest& request, const SlotMaxima& maxima);
 
-/// Which pairs of storages must not share bytes: those where neither is finished before the other is first touched.
+/// Which pairs of storages must not share bytes: those where, in some pass, neither is finished before the other is
+/// first touched.
 class Conflicts {
  public:
-  Conflicts(const std::vector<Storage>& storages, const ProgramOrder& order);
+  explicit Conflicts(std::size_t count);
+  /// Adds the conflicts of one pass.
+  void add_pass(const std::vector<Storage>& storages, std::size_t pass, const ProgramOrder& order);
   bool operator()(std::size_t a, std::size_t b) const { return (bits_[a * words_ + b / 64] >> (b % 64) & 1) != 0; }
 
  private:
+  void add(std::size_t a, std::size_t b);
+
   std::size_t words_;
   std::vector<std::uint64_t> bits_;
 };

@@ -2,7 +2,6 @@
 // but the plans themselves.
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -30,20 +29,22 @@ struct Span {
   std::size_t group = 0;  ///< Spans of one group may share bytes.
 };
 
-constexpr std::array kPasses{
-    std::array{GraphId::FIRST_LAYER_FWD_A, GraphId::FIRST_LAYER_FWD_B, GraphId::DEEP_FWD_BWD,
-               GraphId::FIRST_LAYER_BWD_A, GraphId::FIRST_LAYER_BWD_B},
-    std::array{GraphId::INF_MAIN_A, GraphId::INF_MAIN_B, GraphId::INF_EMA_A, GraphId::INF_EMA_B, GraphId::COUNT},
-};
+/// What one stream runs between two points where nothing of the transients is live. INF_EMA stands like INF_MAIN.
+const std::vector<std::vector<GraphId>> kPasses{
+    {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD, GraphId::FIRST_LAYER_BWD_A},
+    {GraphId::FIRST_LAYER_FWD_B, GraphId::DEEP_FWD_BWD, GraphId::FIRST_LAYER_BWD_B},
+    {GraphId::INF_MAIN_A},
+    {GraphId::INF_MAIN_B},
+    {GraphId::INF_EMA_A},
+    {GraphId::INF_EMA_B},
+    {GraphId::SIMPLE_TASK_GRAPH}};
 
-/// (pass, position in it); pass -1 for graphs of other streams, 2 for the caller's graph.
-std::pair<int, int> place_in_pass(GraphId id) {
-  for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
-    for (std::size_t i = 0; i < kPasses[pass].size(); ++i) {
-      if (kPasses[pass][i] == id) return {static_cast<int>(pass), static_cast<int>(i)};
-    }
+/// Position of a graph in a pass; -1 when it is not part of it.
+int position_in(std::size_t pass, GraphId id) {
+  for (std::size_t i = 0; i < kPasses[pass].size(); ++i) {
+    if (kPasses[pass][i] == id) return static_cast<int>(i);
   }
-  return {id == GraphId::SIMPLE_TASK_GRAPH ? 2 : -1, 0};
+  return -1;
 }
 
 [[noreturn]] void fail_plan(const MemoryPlan& plan, const std::string& why) {
@@ -286,59 +287,84 @@ class PlanVerifier {
     }
   }
 
-  /// All accesses of each group.
+  /// All accesses of each group, and the groups that are live all the time: touched by graphs of other streams or of
+  /// several families, or read in a pass that does not write them.
   void find_accesses() {
     accesses_.resize(tensor_count());
-    std::vector<std::set<int>> passes(tensor_count());
-    std::vector<bool> read(tensor_count(), false), written(tensor_count(), false);
     always_.assign(tensor_count(), false);
+    std::vector<std::set<GraphFamily>> families(tensor_count());
     for (int i = 0; i < kGraphIdCount; ++i) {
       const auto id = static_cast<GraphId>(i);
       orders_.push_back(std::make_unique<HappensBefore>(graph_.nodes(id)));
       for (const KernelEntry& entry : book_.of(id)) {
-        const auto touch = [&](TensorId tensor, std::vector<bool>& how) {
-          const std::size_t group = group_[static_cast<std::size_t>(tensor)];
-          accesses_[group].push_back({id, entry.nodes.front()});
-          passes[group].insert(place_in_pass(id).first);
-          if (id == GraphId::SIMPLE_TASK_GRAPH) how[static_cast<std::size_t>(tensor)] = true;
-        };
-        for (const TensorId tensor : entry.inputs) touch(tensor, read);
-        for (const TensorId tensor : entry.outputs) touch(tensor, written);
+        for (const auto* tensors : {&entry.inputs, &entry.outputs}) {
+          for (const TensorId tensor : *tensors) {
+            const std::size_t group = group_[static_cast<std::size_t>(tensor)];
+            accesses_[group].push_back({id, entry.nodes.front()});
+            families[group].insert(graph_family(id));
+          }
+        }
       }
     }
     for (std::size_t t = 0; t < tensor_count(); ++t) {
-      if (passes[t].size() > 1 || passes[t].contains(-1)) always_[t] = true;
+      always_[t] = families[t].size() > 1 || families[t].contains(GraphFamily::invariant);
     }
-    for (std::size_t t = 0; t < tensor_count(); ++t) {
-      if (read[t] == written[t]) continue;
-      for (Access& access : accesses_[group_[t]]) access.first_node = kWholeGraph;
+    for (const std::vector<GraphId>& pass : kPasses) check_carried(pass);
+  }
+
+  /// A tensor that a pass reads and does not write keeps its value between passes; so does, in the caller's graph, what
+  /// is written and not read.
+  void check_carried(const std::vector<GraphId>& pass) {
+    std::set<TensorId> read, written;
+    for (const GraphId id : pass) {
+      for (const KernelEntry& entry : book_.of(id)) {
+        read.insert(entry.inputs.begin(), entry.inputs.end());
+        written.insert(entry.outputs.begin(), entry.outputs.end());
+      }
+    }
+    const bool caller = pass[0] == GraphId::SIMPLE_TASK_GRAPH;
+    const auto keep = [&](TensorId tensor) {
+      const std::size_t group = group_[static_cast<std::size_t>(tensor)];
+      if (!caller) always_[group] = true;
+      for (Access& access : accesses_[group]) {
+        if (access.graph == GraphId::SIMPLE_TASK_GRAPH) access.first_node = kWholeGraph;
+      }
+    };
+    for (const TensorId tensor : read) {
+      if (!written.contains(tensor)) keep(tensor);
+    }
+    for (const TensorId tensor : written) {
+      if (caller && !read.contains(tensor)) keep(tensor);
     }
   }
 
   static constexpr std::int32_t kWholeGraph = -1;
 
-  bool ends_before(const Access& a, const Access& b) const {
-    const auto [pass_a, position_a] = place_in_pass(a.graph);
-    const auto [pass_b, position_b] = place_in_pass(b.graph);
+  bool ends_before(std::size_t pass, const Access& a, const Access& b) const {
+    const int position_a = position_in(pass, a.graph), position_b = position_in(pass, b.graph);
     if (position_a != position_b) return position_a < position_b;
     if (a.first_node == kWholeGraph || b.first_node == kWholeGraph) return false;
     return orders_[static_cast<std::size_t>(a.graph)]->before(a.first_node, b.first_node);
   }
 
-  /// Different passes never run at once and hold nothing for each other; within one, all accesses of one span must come
-  /// before all of the other.
-  bool may_share(const Span& a, const Span& b) const {
-    if (a.always || b.always || a.accesses.empty() || b.accesses.empty()) return false;
-    if (place_in_pass(a.accesses[0].graph).first != place_in_pass(b.accesses[0].graph).first) return true;
-    const auto all_before = [&](const Span& first, const Span& second) {
-      for (const Access& x : first.accesses) {
-        for (const Access& y : second.accesses) {
-          if (!ends_before(x, y)) return false;
-        }
+  /// Whether all of `first`'s accesses in the pass come before all of `second`'s.
+  bool all_before(std::size_t pass, const Span& first, const Span& second) const {
+    for (const Access& x : first.accesses) {
+      if (position_in(pass, x.graph) < 0) continue;
+      for (const Access& y : second.accesses) {
+        if (position_in(pass, y.graph) >= 0 && !ends_before(pass, x, y)) return false;
       }
-      return true;
-    };
-    return all_before(a, b) || all_before(b, a);
+    }
+    return true;
+  }
+
+  /// Spans may share bytes when one is done before the other starts, in every pass that has both.
+  bool may_share(const Span& a, const Span& b) const {
+    if (a.always || b.always) return false;
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
+      if (!all_before(pass, a, b) && !all_before(pass, b, a)) return false;
+    }
+    return true;
   }
 
   std::vector<Span> collect_spans(std::size_t spec) const {
@@ -374,8 +400,12 @@ class PlanVerifier {
       if (at < transient.offset_bytes || at + size > transient.offset_bytes + transient.size_bytes) {
         fail_plan(plan, name + " is not inside region 'transient'");
       }
-      spans.push_back(
-          {name, at, size, {{id, entry.nodes.front()}}, place_in_pass(id).first < 0, tensor_count() + spans.size()});
+      spans.push_back({name,
+                       at,
+                       size,
+                       {{id, entry.nodes.front()}},
+                       graph_family(id) == GraphFamily::invariant,
+                       tensor_count() + spans.size()});
     }
   }
 
