@@ -15,8 +15,9 @@ endif()
 add_library(renai_flags INTERFACE)
 target_compile_options(renai_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 reports std::string concatenation of a literal and a temporary (its bug 105651).
-  target_compile_options(renai_flags INTERFACE -Wno-restrict)
+  # GCC 12 reports std::string concatenation of a literal and a temporary (its bug 105651), and members of std::variant-like
+  # unions of header-only libraries as maybe uninitialised. -Wuninitialized stays on.
+  target_compile_options(renai_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
 # a*b+c is contracted only where a kernel asks for it: the same source gives the same bits at every optimisation level.
 target_compile_options(renai_flags INTERFACE -ffp-contract=off)
