@@ -1,0 +1,345 @@
+// Convolution through oneDNN: activations NHWC as they are, weights reordered into the layout that the kernel wants.
+
+#include <algorithm>
+
+#include "loops/loops.hpp"
+#include "onednn.hpp"
+#include "parallel.hpp"
+#include "tables.hpp"
+
+namespace renai::cpu {
+namespace {
+
+using dnnl::memory;
+using Tag = memory::format_tag;
+constexpr auto kF32 = memory::data_type::f32;
+
+/// A convolution in oneDNN's terms.
+struct Problem {
+  memory::dims src, weights, dst, bias, strides, dilation, pad_l, pad_r;
+  memory::desc src_nhwc, dst_nhwc, weights_any, weights_krsc, bias_desc;
+};
+
+Problem make_problem(const Conv2dParams& params, const Shape& x, const Shape& y) {
+  const WindowParams& window = params.window;
+  Problem p;
+  p.src = {x.n(), x.c(), x.h(), x.w()};
+  p.dst = {y.n(), y.c(), y.h(), y.w()};
+  const std::int64_t group_c = x.c() / params.groups;
+  const bool grouped = params.groups > 1;
+  p.weights = grouped ? memory::dims{params.groups, y.c() / params.groups, group_c, window.kernel_h, window.kernel_w}
+                      : memory::dims{y.c(), group_c, window.kernel_h, window.kernel_w};
+  p.bias = {y.c()};
+  p.strides = {window.stride_h, window.stride_w};
+  p.dilation = {window.dilation_h - 1, window.dilation_w - 1};
+  p.pad_l = {window.pad_h, window.pad_w};
+  // The far side pads just as far as the last window reaches.
+  const auto far = [](std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
+                      std::int64_t dilation,
+                      std::int64_t pad) { return (out - 1) * stride + (kernel - 1) * dilation + 1 - in - pad; };
+  p.pad_r = {far(x.h(), y.h(), window.kernel_h, window.stride_h, window.dilation_h, window.pad_h),
+             far(x.w(), y.w(), window.kernel_w, window.stride_w, window.dilation_w, window.pad_w)};
+  p.src_nhwc = {p.src, kF32, Tag::nhwc};
+  p.dst_nhwc = {p.dst, kF32, Tag::nhwc};
+  p.weights_any = {p.weights, kF32, Tag::any};
+  p.weights_krsc = {p.weights, kF32, grouped ? Tag::gohwi : Tag::ohwi};
+  p.bias_desc = {p.bias, kF32, Tag::x};
+  return p;
+}
+
+dnnl::convolution_forward::primitive_desc forward_desc(const Problem& p, bool bias, dnnl::prop_kind kind,
+                                                       const dnnl::primitive_attr& attr) {
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  if (!bias) {
+    return {{kind, algorithm, p.src_nhwc, p.weights_any, p.dst_nhwc, p.strides, p.dilation, p.pad_l, p.pad_r},
+            attr,
+            onednn_engine()};
+  }
+  return {
+      {kind, algorithm, p.src_nhwc, p.weights_any, p.bias_desc, p.dst_nhwc, p.strides, p.dilation, p.pad_l, p.pad_r},
+      attr,
+      onednn_engine()};
+}
+
+dnnl::primitive_attr with_relu(bool relu) {
+  dnnl::primitive_attr attr = user_scratchpad();
+  if (relu) {
+    dnnl::post_ops ops;
+    ops.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+    attr.set_post_ops(ops);
+  }
+  return attr;
+}
+
+/// Rule 6 of the determinism contract leaves out Winograd in fp32.
+void require_direct(const char* kernel) {
+  if (std::string_view(kernel).find("wino") != std::string_view::npos) {
+    throw dnnl::error(dnnl_unimplemented, "only a Winograd kernel");
+  }
+}
+
+/// Weights in the kernel's layout: a reorder into the workspace, or the weights themselves.
+struct WeightsPlan {
+  memory::desc plain, packed;
+  bool reordered = false;
+  std::int64_t packed_offset = -1, scratch_offset = -1;
+  dnnl::reorder::primitive_desc reorder;
+
+  /// `outward`: from packed to plain (gradients).
+  WeightsPlan(const memory::desc& krsc, const memory::desc& wanted, bool outward, WorkspaceLayout& layout)
+      : plain(krsc), packed(wanted), reordered(krsc != wanted) {
+    if (!reordered) return;
+    reorder = outward ? make_reorder(packed, plain) : make_reorder(plain, packed);
+    packed_offset = layout.add(static_cast<std::int64_t>(packed.get_size()));
+    scratch_offset = layout.add(static_cast<std::int64_t>(reorder.scratchpad_desc().get_size()));
+  }
+
+  void* packed_at(void* plain_at, std::byte* workspace) const {
+    return reordered ? static_cast<void*>(workspace + packed_offset) : plain_at;
+  }
+  PreparedPrimitive bind(void* from, void* to, std::byte* workspace) const {
+    return {dnnl::reorder(reorder),
+            {{DNNL_ARG_FROM, reorder.src_desc(), from},
+             {DNNL_ARG_TO, reorder.dst_desc(), to},
+             {DNNL_ARG_SCRATCHPAD, reorder.scratchpad_desc(), workspace + scratch_offset}}};
+  }
+};
+
+std::string detail_of(const char* kernel, const WeightsPlan& weights) {
+  return std::string(kernel) + (weights.reordered ? "+pack" : "");
+}
+
+bool is_conv(const ComputeNode* node, Pass pass) {
+  return node != nullptr && node->op == OpKind::conv2d && node->pass == pass;
+}
+
+bool is_relu(const ComputeNode* node) {
+  return node != nullptr && node->op == OpKind::activation && node->pass == Pass::forward &&
+         std::get<ActivationParams>(node->params).kind == Activation::relu;
+}
+
+// ---- forward --------------------------------------------------------------------------------------------------------
+
+Kernel make_forward_kernel(const Problem& p, bool bias, bool relu) {
+  const auto desc = forward_desc(p, bias, dnnl::prop_kind::forward_training, with_relu(relu));
+  require_direct(desc.impl_info_str());
+  WorkspaceLayout layout;
+  const WeightsPlan weights(p.weights_krsc, desc.weights_desc(), false, layout);
+  const std::int64_t scratch = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
+  Kernel kernel;
+  kernel.detail = detail_of(desc.impl_info_str(), weights);
+  kernel.workspace_bytes = layout.size_bytes();
+  kernel.bind = [desc, weights, scratch, bias](const Operands& at) -> Call {
+    void* packed = weights.packed_at(at.inputs[1], at.workspace);
+    std::vector<PreparedPrimitive> steps;
+    if (weights.reordered) steps.push_back(weights.bind(at.inputs[1], packed, at.workspace));
+    steps.emplace_back(dnnl::convolution_forward(desc),
+                       std::vector<PreparedPrimitive::Argument>{
+                           {DNNL_ARG_SRC, desc.src_desc(), at.inputs[0]},
+                           {DNNL_ARG_WEIGHTS, desc.weights_desc(), packed},
+                           {DNNL_ARG_BIAS, bias ? desc.bias_desc() : memory::desc(), bias ? at.inputs[2] : nullptr},
+                           {DNNL_ARG_DST, desc.dst_desc(), at.outputs[0]},
+                           {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), at.workspace + scratch}});
+    return [steps = std::move(steps)] {
+      for (const PreparedPrimitive& step : steps) step.run();
+    };
+  };
+  return kernel;
+}
+
+Offer<Match> match_conv(const Scope& scope, std::size_t first) {
+  const ComputeNode* node = scope.node(first);
+  if (!is_conv(node, Pass::forward)) return Offer<Match>::refuse("not a forward convolution");
+  return Match{1, node->inputs, node->outputs, {}};
+}
+
+Offer<Match> match_conv_relu(const Scope& scope, std::size_t first) {
+  const ComputeNode* conv = scope.node(first);
+  const ComputeNode* relu = scope.follower(first, first + 1);
+  if (!is_conv(conv, Pass::forward)) return Offer<Match>::refuse("not a forward convolution");
+  if (!is_relu(relu) || relu->inputs[0] != conv->outputs[0]) return Offer<Match>::refuse("no relu follows");
+  if (!scope.only_reader(conv->outputs[0], first + 1)) return Offer<Match>::refuse("others read the convolution too");
+  return Match{2, conv->inputs, relu->outputs, {}};
+}
+
+Offer<Kernel> make_conv_forward(const Site& site) {
+  const ComputeNode& node = site.node();
+  return make_forward_kernel(
+      make_problem(std::get<Conv2dParams>(node.params), site.shape(node.inputs[0]), site.shape(node.outputs[0])),
+      node.inputs.size() > 2, site.match->node_count == 2);
+}
+
+// ---- inference: batch norm folded into the weights -----------------------------------------------------------------
+
+/// Conv, folded batch norm and possibly relu. Inputs: x w scale bias [conv bias].
+Offer<Match> match_conv_bn(const Scope& scope, std::size_t first) {
+  const ComputeNode* conv = scope.node(first);
+  const ComputeNode* norm = scope.follower(first, first + 1);
+  if (!is_conv(conv, Pass::forward)) return Offer<Match>::refuse("not a forward convolution");
+  if (norm == nullptr || norm->op != OpKind::batch_norm || norm->pass != Pass::inference ||
+      norm->inputs[0] != conv->outputs[0]) {
+    return Offer<Match>::refuse("no inference batch norm follows");
+  }
+  if (!scope.only_reader(conv->outputs[0], first + 1)) return Offer<Match>::refuse("others read the convolution too");
+  Match match{2, {conv->inputs[0], conv->inputs[1], norm->inputs[1], norm->inputs[2]}, norm->outputs, {}};
+  if (conv->inputs.size() > 2) match.inputs.push_back(conv->inputs[2]);
+  const ComputeNode* relu = scope.follower(first, first + 2);
+  if (is_relu(relu) && relu->inputs[0] == norm->outputs[0] && scope.only_reader(norm->outputs[0], first + 2)) {
+    match.node_count = 3;
+    match.outputs = relu->outputs;
+  }
+  return match;
+}
+
+/// folded_w[k, ...] = w[k, ...] * scale[k]; folded_b = bias + conv_bias * scale.
+struct Fold {
+  const float *w, *scale, *bias, *conv_bias;
+  float *folded_w, *folded_b;
+  std::int64_t k, filter_elems;
+
+  void run(int threads) const {
+    parallel_ranges(threads, k, [this](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        machine_loops().scale(w + i * filter_elems, scale[i], folded_w + i * filter_elems, filter_elems);
+        folded_b[i] = bias[i] + (conv_bias == nullptr ? 0.0f : conv_bias[i] * scale[i]);
+      }
+    });
+  }
+};
+
+Offer<Kernel> make_conv_bn(const Site& site) {
+  const ComputeNode& conv = site.node();
+  const bool relu = site.match->node_count == 3;
+  const Problem p =
+      make_problem(std::get<Conv2dParams>(conv.params), site.shape(conv.inputs[0]), site.shape(conv.outputs[0]));
+  const auto desc = forward_desc(p, true, dnnl::prop_kind::forward_inference, with_relu(relu));
+  require_direct(desc.impl_info_str());
+  WorkspaceLayout layout;
+  const std::int64_t folded_w = layout.add(static_cast<std::int64_t>(p.weights_krsc.get_size()));
+  const std::int64_t folded_b = layout.add(static_cast<std::int64_t>(p.bias_desc.get_size()));
+  const WeightsPlan weights(p.weights_krsc, desc.weights_desc(), false, layout);
+  const std::int64_t scratch = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
+  const std::int64_t k = p.bias[0], filter = site.shape(conv.inputs[1]).elems() / k;
+  const int threads = site.threads();
+  Kernel kernel;
+  kernel.detail = detail_of(desc.impl_info_str(), weights);
+  kernel.workspace_bytes = layout.size_bytes();
+  kernel.bind = [=](const Operands& at) -> Call {
+    auto* plain = reinterpret_cast<float*>(at.workspace + folded_w);
+    auto* bias = reinterpret_cast<float*>(at.workspace + folded_b);
+    const Fold fold{at.in(1), at.in(2), at.in(3), at.inputs.size() > 4 ? at.in(4) : nullptr, plain, bias, k, filter};
+    void* packed = weights.packed_at(plain, at.workspace);
+    std::vector<PreparedPrimitive> steps;
+    if (weights.reordered) steps.push_back(weights.bind(plain, packed, at.workspace));
+    steps.emplace_back(dnnl::convolution_forward(desc),
+                       std::vector<PreparedPrimitive::Argument>{
+                           {DNNL_ARG_SRC, desc.src_desc(), at.inputs[0]},
+                           {DNNL_ARG_WEIGHTS, desc.weights_desc(), packed},
+                           {DNNL_ARG_BIAS, desc.bias_desc(), bias},
+                           {DNNL_ARG_DST, desc.dst_desc(), at.outputs[0]},
+                           {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), at.workspace + scratch}});
+    return [fold, threads, steps = std::move(steps)] {
+      fold.run(threads);
+      for (const PreparedPrimitive& step : steps) step.run();
+    };
+  };
+  return kernel;
+}
+
+// ---- backward -------------------------------------------------------------------------------------------------------
+
+Offer<Match> match_backward_data(const Scope& scope, std::size_t first) {
+  const ComputeNode* node = scope.node(first);
+  if (!is_conv(node, Pass::backward_data)) return Offer<Match>::refuse("not a convolution's data gradient");
+  return Match{1, node->inputs, node->outputs, {}};
+}
+
+Offer<Kernel> make_backward_data(const Site& site) {
+  const ComputeNode& node = site.node();
+  const Problem p =
+      make_problem(std::get<Conv2dParams>(node.params), site.shape(node.outputs[0]), site.shape(node.inputs[0]));
+  const auto hint = forward_desc(p, false, dnnl::prop_kind::forward_training, user_scratchpad());
+  const dnnl::convolution_backward_data::primitive_desc desc(
+      {dnnl::algorithm::convolution_direct, p.src_nhwc, p.weights_any, p.dst_nhwc, p.strides, p.dilation, p.pad_l,
+       p.pad_r},
+      user_scratchpad(), onednn_engine(), hint);
+  require_direct(desc.impl_info_str());
+  WorkspaceLayout layout;
+  const WeightsPlan weights(p.weights_krsc, desc.weights_desc(), false, layout);
+  const std::int64_t scratch = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
+  Kernel kernel;
+  kernel.detail = detail_of(desc.impl_info_str(), weights);
+  kernel.workspace_bytes = layout.size_bytes();
+  kernel.bind = [desc, weights, scratch](const Operands& at) -> Call {
+    void* packed = weights.packed_at(at.inputs[1], at.workspace);
+    std::vector<PreparedPrimitive> steps;
+    if (weights.reordered) steps.push_back(weights.bind(at.inputs[1], packed, at.workspace));
+    steps.emplace_back(dnnl::convolution_backward_data(desc),
+                       std::vector<PreparedPrimitive::Argument>{
+                           {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), at.inputs[0]},
+                           {DNNL_ARG_WEIGHTS, desc.weights_desc(), packed},
+                           {DNNL_ARG_DIFF_SRC, desc.diff_src_desc(), at.outputs[0]},
+                           {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), at.workspace + scratch}});
+    return [steps = std::move(steps)] {
+      for (const PreparedPrimitive& step : steps) step.run();
+    };
+  };
+  return kernel;
+}
+
+Offer<Match> match_backward_weights(const Scope& scope, std::size_t first) {
+  const ComputeNode* node = scope.node(first);
+  if (!is_conv(node, Pass::backward_weights)) return Offer<Match>::refuse("not a convolution's weight gradient");
+  return Match{1, node->inputs, node->outputs, {}};
+}
+
+Offer<Kernel> make_backward_weights(const Site& site) {
+  const ComputeNode& node = site.node();
+  const Problem p =
+      make_problem(std::get<Conv2dParams>(node.params), site.shape(node.inputs[0]), site.shape(node.inputs[1]));
+  const bool bias = node.outputs.size() > 1;
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  const auto hint = forward_desc(p, bias, dnnl::prop_kind::forward_training, user_scratchpad());
+  using Desc = dnnl::convolution_backward_weights;
+  const Desc::desc asked =
+      bias ? Desc::desc(algorithm, p.src_nhwc, p.weights_any, p.bias_desc, p.dst_nhwc, p.strides, p.dilation, p.pad_l,
+                        p.pad_r)
+           : Desc::desc(algorithm, p.src_nhwc, p.weights_any, p.dst_nhwc, p.strides, p.dilation, p.pad_l, p.pad_r);
+  const Desc::primitive_desc desc(asked, user_scratchpad(), onednn_engine(), hint);
+  require_direct(desc.impl_info_str());
+  WorkspaceLayout layout;
+  const WeightsPlan weights(p.weights_krsc, desc.diff_weights_desc(), true, layout);
+  const std::int64_t scratch = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
+  Kernel kernel;
+  kernel.detail = detail_of(desc.impl_info_str(), weights);
+  kernel.workspace_bytes = layout.size_bytes();
+  kernel.bind = [desc, weights, scratch, bias](const Operands& at) -> Call {
+    void* packed = weights.packed_at(at.outputs[0], at.workspace);
+    std::vector<PreparedPrimitive> steps;
+    steps.emplace_back(
+        dnnl::convolution_backward_weights(desc),
+        std::vector<PreparedPrimitive::Argument>{
+            {DNNL_ARG_SRC, desc.src_desc(), at.inputs[0]},
+            {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), at.inputs[1]},
+            {DNNL_ARG_DIFF_WEIGHTS, desc.diff_weights_desc(), packed},
+            {DNNL_ARG_DIFF_BIAS, bias ? desc.diff_bias_desc() : memory::desc(), bias ? at.outputs[1] : nullptr},
+            {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), at.workspace + scratch}});
+    if (weights.reordered) steps.push_back(weights.bind(packed, at.outputs[0], at.workspace));
+    return [steps = std::move(steps)] {
+      for (const PreparedPrimitive& step : steps) step.run();
+    };
+  };
+  return kernel;
+}
+
+}  // namespace
+
+std::vector<Implementation> conv_implementations() {
+  return {{"onednn.conv_bn", match_conv_bn, make_conv_bn},
+          {"onednn.conv_relu", match_conv_relu, make_conv_forward},
+          {"onednn.conv", match_conv, make_conv_forward},
+          {"onednn.conv_data", match_backward_data, make_backward_data},
+          {"onednn.conv_weights", match_backward_weights, make_backward_weights}};
+}
+
+}  // namespace renai::cpu

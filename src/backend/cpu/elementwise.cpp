@@ -1,0 +1,113 @@
+// Activations, add, concat, flatten.
+
+#include "loops/loops.hpp"
+#include "parallel.hpp"
+#include "tables.hpp"
+
+namespace renai::cpu {
+namespace {
+
+bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
+  return node != nullptr && node->op == op && node->pass == pass;
+}
+
+bool is_relu(const ComputeNode* node, Pass pass) {
+  return is_op(node, OpKind::activation, pass) && std::get<ActivationParams>(node->params).kind == Activation::relu;
+}
+
+Offer<Match> match_relu(const Scope& scope, std::size_t first) {
+  const ComputeNode* node = scope.node(first);
+  if (!is_relu(node, Pass::forward)) return Offer<Match>::refuse("not a forward relu");
+  Match match{1, node->inputs, node->outputs, {}};
+  if (scope.last_use(node->inputs[0], first)) match.aliases.push_back({node->outputs[0], node->inputs[0]});
+  return match;
+}
+
+Offer<Kernel> make_relu(const Site& site) {
+  const std::int64_t elems = site.shape(site.match->outputs[0]).elems();
+  Kernel kernel;
+  kernel.bind = [elems, threads = site.threads()](const Operands& at) -> Call {
+    return [elems, threads, x = at.in(0), y = at.out(0)] {
+      parallel_elems(threads, elems, [&](std::int64_t begin, std::int64_t end) {
+        machine_loops().relu(x + begin, y + begin, end - begin);
+      });
+    };
+  };
+  return kernel;
+}
+
+/// dx takes over the storage of dy where nobody reads dy any more.
+Offer<Match> match_relu_grad(const Scope& scope, std::size_t first) {
+  const ComputeNode* node = scope.node(first);
+  if (!is_relu(node, Pass::backward)) return Offer<Match>::refuse("not a relu's gradient");
+  Match match{1, node->inputs, node->outputs, {}};
+  if (scope.last_use(node->inputs[1], first)) match.aliases.push_back({node->outputs[0], node->inputs[1]});
+  return match;
+}
+
+Offer<Kernel> make_relu_grad(const Site& site) {
+  const std::int64_t elems = site.shape(site.match->outputs[0]).elems();
+  Kernel kernel;
+  kernel.bind = [elems, threads = site.threads()](const Operands& at) -> Call {
+    return [elems, threads, y = at.in(0), dy = at.in(1), dx = at.out(0)] {
+      parallel_elems(threads, elems, [&](std::int64_t begin, std::int64_t end) {
+        machine_loops().relu_grad(y + begin, dy + begin, dx + begin, end - begin);
+      });
+    };
+  };
+  return kernel;
+}
+
+Offer<Match> match_add(const Scope& scope, std::size_t first) {
+  const ComputeNode* node = scope.node(first);
+  if (!is_op(node, OpKind::add, Pass::forward)) return Offer<Match>::refuse("not a sum");
+  if (node->inputs.size() != 2) return Offer<Match>::refuse("not a sum of two");
+  Match match{1, node->inputs, node->outputs, {}};
+  for (const TensorId input : node->inputs) {
+    if (!scope.last_use(input, first) || !match.aliases.empty()) continue;
+    match.aliases.push_back({node->outputs[0], input});
+  }
+  return match;
+}
+
+Offer<Kernel> make_add(const Site& site) {
+  const std::int64_t elems = site.shape(site.match->outputs[0]).elems();
+  Kernel kernel;
+  kernel.bind = [elems, threads = site.threads()](const Operands& at) -> Call {
+    return [elems, threads, a = at.in(0), b = at.in(1), y = at.out(0)] {
+      parallel_elems(threads, elems, [&](std::int64_t begin, std::int64_t end) {
+        machine_loops().add(a + begin, b + begin, y + begin, end - begin);
+      });
+    };
+  };
+  return kernel;
+}
+
+Offer<Match> match_flatten(const Scope& scope, std::size_t first) {
+  const ComputeNode* node = scope.node(first);
+  if (node == nullptr || node->op != OpKind::flatten) return Offer<Match>::refuse("not a flatten");
+  return Match{1, node->inputs, node->outputs, {{node->outputs[0], node->inputs[0]}}};
+}
+
+Offer<Kernel> make_view(const Site&) {
+  Kernel kernel;
+  kernel.bind = [](const Operands&) -> Call { return {}; };
+  return kernel;
+}
+
+}  // namespace
+
+std::vector<Implementation> activation_implementations() {
+  return {{"own.relu", match_relu, make_relu}, {"own.relu_grad", match_relu_grad, make_relu_grad}};
+}
+
+std::vector<Implementation> join_implementations() {
+  return {{"own.add", match_add, make_add}, {"view", match_flatten, make_view}};
+}
+
+std::vector<Implementation> input_implementations() { return {}; }
+std::vector<Implementation> loss_implementations() { return {}; }
+std::vector<Implementation> pool_implementations() { return {}; }
+std::vector<Implementation> norm_implementations() { return {}; }
+
+}  // namespace renai::cpu

@@ -1,0 +1,69 @@
+#pragma once
+// Implementation: one way to run an operator, or several fused ones, on the CPU. The tables of table.hpp hold them.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "renai/backend/backend.hpp"
+#include "renai/graph/computation_graph.hpp"
+#include "renai/plan/kernel_book.hpp"
+#include "scope.hpp"
+
+namespace renai::cpu {
+
+/// What an implementation takes of a graph: consecutive nodes, with the tensors that it really touches.
+struct Match {
+  std::size_t node_count = 1;
+  std::vector<TensorId> inputs, outputs;
+  std::vector<StorageAlias> aliases;
+};
+
+/// Addresses of one entry in the arena, by position of Match::inputs and outputs.
+struct Operands {
+  const BindContext* context = nullptr;
+  std::vector<std::byte*> inputs, outputs;
+  std::byte* workspace = nullptr;
+
+  float* in(std::size_t i) const { return reinterpret_cast<float*>(inputs[i]); }
+  float* out(std::size_t i) const { return reinterpret_cast<float*>(outputs[i]); }
+};
+
+/// A prepared call: fixed addresses, no arguments. Runs on the thread of the stream.
+using Call = std::function<void()>;
+
+/// A kernel made for the shapes of one spec.
+struct Kernel {
+  std::string detail;  ///< Which variant was chosen; part of the kernel-plan hash.
+  std::int64_t workspace_bytes = 0;
+  std::function<Call(const Operands&)> bind;
+};
+
+/// Either a value or the reason why there is none.
+template <typename T>
+struct Offer {
+  std::optional<T> value;
+  std::string refusal;
+  Offer(T taken) : value(std::move(taken)) {}  // NOLINT(google-explicit-constructor)
+  static Offer refuse(std::string reason) { return Offer(std::move(reason), 0); }
+
+ private:
+  Offer(std::string reason, int) : refusal(std::move(reason)) {}
+};
+
+/// Stateless description of an implementation. `match` looks at topology only, so that it answers the same when a graph
+/// is surveyed and when it is recorded; `make` looks at shapes.
+struct Implementation {
+  std::string_view name;
+  Offer<Match> (*match)(const Scope& scope, std::size_t first) = nullptr;
+  Offer<Kernel> (*make)(const Site& site) = nullptr;
+};
+
+/// Which implementations take an operator, fastest first. Errors: none; empty for an unknown operator.
+const std::vector<Implementation>& implementations();
+
+}  // namespace renai::cpu

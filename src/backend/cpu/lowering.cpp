@@ -1,0 +1,198 @@
+#include "lowering.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "../host_range_ops.hpp"
+#include "onednn.hpp"
+#include "renai/base/check.hpp"
+#include "tables.hpp"
+
+namespace renai::cpu {
+namespace {
+
+/// True when graphs of this id run under the spec.
+bool runs_under(GraphId id, const CompileSpec& spec) {
+  switch (graph_family(id)) {
+    case GraphFamily::training: return spec.kind == VariantKind::training;
+    case GraphFamily::inference: return spec.kind == VariantKind::validation;
+    case GraphFamily::invariant:
+    case GraphFamily::caller: return true;
+  }
+  return true;
+}
+
+/// An implementation with its kernels under all specs that run it.
+struct Choice {
+  Match match;
+  KernelEntry entry;
+};
+
+class BookMaker {
+ public:
+  BookMaker(const ComputationGraph& graph, const ShapeTable& shapes, std::span<const CompileSpec> specs, int threads)
+      : graph_(graph), shapes_(shapes), specs_(specs), threads_(threads), uses_(graph) {}
+
+  KernelBook make() {
+    book_.backend = "cpu";
+    book_.entries.resize(kGraphIdCount);
+    for (int id = 0; id < kGraphIdCount; ++id) lower(static_cast<GraphId>(id));
+    return std::move(book_);
+  }
+
+ private:
+  void lower(GraphId id) {
+    const std::vector<Node>& nodes = graph_.nodes(id);
+    if (nodes.empty()) return;
+    const Scope scope(graph_, uses_, id, threads_);
+    auto& entries = book_.entries[static_cast<std::size_t>(id)];
+    for (std::size_t i = 0; i < nodes.size(); i += entries.back().nodes.size()) {
+      if (const auto* range = std::get_if<RangeNode>(&nodes[i].work)) {
+        KernelEntry entry;
+        entry.nodes = {static_cast<std::int32_t>(i)};
+        entry.kernel = host_range_kernel_name(*range);
+        entries.push_back(std::move(entry));
+        continue;
+      }
+      Choice choice = choose(scope, i);
+      for (const StorageAlias& alias : choice.match.aliases) add_alias(alias);
+      entries.push_back(std::move(choice.entry));
+    }
+  }
+
+  Choice choose(const Scope& scope, std::size_t first) {
+    std::string reasons;
+    for (const Implementation& implementation : implementations()) {
+      Offer<Match> match = implementation.match(scope, first);
+      if (!match.value) {
+        reasons += "\n  " + std::string(implementation.name) + ": " + match.refusal;
+        continue;
+      }
+      Choice choice{std::move(*match.value), {}};
+      const std::string refusal = try_all_specs(scope, first, implementation, choice);
+      if (refusal.empty()) return choice;
+      reasons += "\n  " + std::string(implementation.name) + ": " + refusal;
+    }
+    throw BackendError("choosing a kernel for '" + scope.node(first)->name + "'",
+                       "no implementation of the cpu backend takes it:" + reasons, "use the reference backend");
+  }
+
+  /// Fills the choice's entry; returns the reason of a refusal.
+  std::string try_all_specs(const Scope& scope, std::size_t first, const Implementation& implementation,
+                            Choice& choice) {
+    KernelEntry& entry = choice.entry;
+    entry.inputs = choice.match.inputs;
+    entry.outputs = choice.match.outputs;
+    for (std::size_t i = 0; i < choice.match.node_count; ++i) {
+      entry.nodes.push_back(static_cast<std::int32_t>(first + i));
+    }
+    std::vector<std::string> details;
+    std::int64_t most_bytes = 0;
+    for (std::size_t spec = 0; spec < specs_.size(); ++spec) {
+      entry.workspace_bytes.push_back(0);
+      if (!runs_under(scope.id(), specs_[spec])) continue;
+      Offer<Kernel> kernel = make(implementation, {&scope, first, &choice.match, shapes_[spec]});
+      if (!kernel.value) return specs_[spec].name + ": " + kernel.refusal;
+      entry.workspace_bytes.back() = kernel.value->workspace_bytes;
+      most_bytes = std::max(most_bytes, kernel.value->workspace_bytes);
+      const std::string& detail = kernel.value->detail;
+      if (!detail.empty() && std::find(details.begin(), details.end(), detail) == details.end()) {
+        details.push_back(detail);
+      }
+    }
+    if (most_bytes == 0) entry.workspace_bytes.clear();
+    entry.kernel = implementation.name;
+    for (std::size_t i = 0; i < details.size(); ++i) entry.kernel += (i == 0 ? ":" : "|") + details[i];
+    return {};
+  }
+
+  static Offer<Kernel> make(const Implementation& implementation, const Site& site) {
+    try {
+      return implementation.make(site);
+    } catch (const dnnl::error& error) {
+      return Offer<Kernel>::refuse(onednn_reason(error));
+    }
+  }
+
+  /// Graphs for slots A and B hold the same nodes: one alias is enough.
+  void add_alias(const StorageAlias& alias) {
+    if (aliased_.insert(alias.out).second) book_.aliases.push_back(alias);
+  }
+
+  const ComputationGraph& graph_;
+  const ShapeTable& shapes_;
+  std::span<const CompileSpec> specs_;
+  int threads_;
+  Uses uses_;
+  KernelBook book_;
+  std::set<TensorId> aliased_;
+};
+
+std::vector<Shape> shapes_of(const MemoryPlan& plan) {
+  std::vector<Shape> shapes;
+  shapes.reserve(plan.tensors.size());
+  for (const DTensor& tensor : plan.tensors) shapes.push_back(tensor.shape);
+  return shapes;
+}
+
+}  // namespace
+
+const std::vector<Implementation>& implementations() {
+  static const std::vector<Implementation> all = [] {
+    std::vector<Implementation> list;
+    for (const auto& part : {conv_implementations(), linear_implementations(), norm_implementations(),
+                             activation_implementations(), pool_implementations(), join_implementations(),
+                             input_implementations(), loss_implementations(), reference_implementations()}) {
+      list.insert(list.end(), part.begin(), part.end());
+    }
+    return list;
+  }();
+  return all;
+}
+
+KernelBook make_book(const ComputationGraph& graph, const ShapeTable& shapes, std::span<const CompileSpec> specs,
+                     int threads) {
+  return BookMaker(graph, shapes, specs, threads).make();
+}
+
+Binder::Binder(const BindContext& context, GraphId id, int threads)
+    : context_(&context),
+      id_(id),
+      uses_(*context.graph),
+      scope_(*context.graph, uses_, id, threads),
+      shapes_(shapes_of(*context.plan)) {}
+
+Call Binder::bind(std::size_t index) const {
+  const KernelEntry& entry = context_->book->of(id_)[index];
+  const auto first = static_cast<std::size_t>(entry.nodes.front());
+  if (scope_.node(first) == nullptr) return {};
+  const std::string_view chosen = std::string_view(entry.kernel).substr(0, entry.kernel.find(':'));
+  const auto& all = implementations();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Implementation& one) { return one.name == chosen; });
+  RENAI_CHECK(found != all.end(), "kernel '" + entry.kernel + "' is not of the cpu backend");
+  const Offer<Match> match = found->match(scope_, first);
+  RENAI_CHECK(match.value && match.value->inputs == entry.inputs && match.value->outputs == entry.outputs,
+              "'" + scope_.node(first)->name + "' is bound as it was surveyed");
+  const Offer<Kernel> kernel = found->make({&scope_, first, &*match.value, shapes_});
+  RENAI_CHECK(kernel.value.has_value(), "'" + scope_.node(first)->name + "': " + kernel.refusal);
+  Operands operands;
+  operands.context = context_;
+  const auto address = [&](TensorId id) {
+    const DTensor& place = context_->plan->tensor(id);
+    RENAI_CHECK(place.placed(),
+                "'" + scope_.node(first)->name + "' uses tensor " + std::to_string(id) + " without a place");
+    return context_->at(place);
+  };
+  for (const TensorId id : entry.inputs) operands.inputs.push_back(address(id));
+  for (const TensorId id : entry.outputs) operands.outputs.push_back(address(id));
+  if (kernel.value->workspace_bytes > 0) {
+    const auto spec = static_cast<std::size_t>(context_->spec);
+    RENAI_CHECK(entry.workspace_bytes[spec] >= kernel.value->workspace_bytes, "the workspace is as large as surveyed");
+    const auto& offsets = context_->plan->workspace_offset[static_cast<std::size_t>(id_)][index];
+    operands.workspace = context_->arena + offsets.at(0);
+  }
+  return kernel.value->bind(operands);
+}
+
+}  // namespace renai::cpu

@@ -1,0 +1,33 @@
+#pragma once
+// Lowering: from a graph to the book's entries, and from an entry back to its kernel.
+
+#include <cstddef>
+#include <span>
+
+#include "implementation.hpp"
+#include "scope.hpp"
+
+namespace renai::cpu {
+
+/// Covers every graph with implementations, the first that takes a place winning. Determinism: a pure function of its
+/// arguments and the machine's instruction set. Errors: BackendError naming the operator with each candidate's reason.
+KernelBook make_book(const ComputationGraph& graph, const ShapeTable& shapes, std::span<const CompileSpec> specs,
+                     int threads);
+
+/// Binds entries of one graph to the addresses of a plan.
+class Binder {
+ public:
+  Binder(const BindContext& context, GraphId id, int threads);
+  /// The prepared call of an entry; empty for RANGE nodes and views. Errors: InternalError for a book of another
+  /// backend.
+  Call bind(std::size_t entry) const;
+
+ private:
+  const BindContext* context_;
+  GraphId id_;
+  Uses uses_;
+  Scope scope_;
+  std::vector<Shape> shapes_;
+};
+
+}  // namespace renai::cpu

@@ -1,0 +1,28 @@
+#include "parallel.hpp"
+
+#include <string>
+
+#include "renai/base/error.hpp"
+
+namespace renai::cpu {
+
+void require_team(int threads) {
+  thread_local int proven = 0;
+  if (proven == threads) return;
+  omp_set_dynamic(0);
+  omp_set_num_threads(threads);
+  int members = 0;
+#pragma omp parallel num_threads(threads)
+  {
+#pragma omp single
+    members = omp_get_num_threads();
+  }
+  if (members != threads) {
+    throw BackendError("starting " + std::to_string(threads) + " threads of the cpu backend",
+                       "the OpenMP runtime gave " + std::to_string(members),
+                       "raise or unset OMP_THREAD_LIMIT, or ask for fewer threads");
+  }
+  proven = threads;
+}
+
+}  // namespace renai::cpu

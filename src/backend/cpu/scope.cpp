@@ -1,0 +1,83 @@
+#include "scope.hpp"
+
+#include <algorithm>
+
+namespace renai::cpu {
+namespace {
+
+/// Order of the graphs of one training or inference pass; graphs of one rank never run one after the other in a pass.
+int pass_order(GraphId id) {
+  switch (id) {
+    case GraphId::FIRST_LAYER_FWD_A:
+    case GraphId::FIRST_LAYER_FWD_B: return 0;
+    case GraphId::DEEP_FWD_BWD: return 1;
+    case GraphId::FIRST_LAYER_BWD_A:
+    case GraphId::FIRST_LAYER_BWD_B: return 2;
+    default: return 3;
+  }
+}
+
+}  // namespace
+
+Uses::Uses(const ComputationGraph& graph) : readers_(graph.tensors().size()), writers_(graph.tensors().size()) {
+  for (int g = 0; g < kGraphIdCount; ++g) {
+    const auto id = static_cast<GraphId>(g);
+    const std::vector<Node>& nodes = graph.nodes(id);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const auto* node = std::get_if<ComputeNode>(&nodes[i].work);
+      if (node == nullptr) continue;
+      for (const TensorId input : node->inputs) readers_[static_cast<std::size_t>(input)].push_back({id, i});
+      for (const TensorId output : node->outputs) writers_[static_cast<std::size_t>(output)].push_back({id, i});
+    }
+  }
+}
+
+Scope::Scope(const ComputationGraph& graph, const Uses& uses, GraphId id, int threads)
+    : graph_(&graph), uses_(&uses), id_(id), threads_(threads), order_(graph.nodes(id)) {}
+
+const ComputeNode* Scope::node(std::size_t index) const {
+  const std::vector<Node>& nodes = graph_->nodes(id_);
+  return index < nodes.size() ? std::get_if<ComputeNode>(&nodes[index].work) : nullptr;
+}
+
+const ComputeNode* Scope::follower(std::size_t first, std::size_t index) const {
+  const std::vector<Node>& nodes = graph_->nodes(id_);
+  if (index >= nodes.size()) return nullptr;
+  for (std::size_t i = first; i < index; ++i) {
+    if (nodes[i].records_event >= 0) return nullptr;
+  }
+  const Node& head = nodes[first];
+  const Node& node = nodes[index];
+  if (node.branch != head.branch || node.part != head.part || !node.waits.empty()) return nullptr;
+  return std::get_if<ComputeNode>(&node.work);
+}
+
+bool Scope::only_reader(TensorId tensor, std::size_t index) const {
+  if (!is_transient(graph_->tensor(tensor).role) || tensor == graph_->parts().logits ||
+      tensor == graph_->parts().inference_logits) {
+    return false;
+  }
+  const auto& readers = uses_->readers(tensor);
+  const ComputeNode* self = node(index);
+  // The twins A and B of a graph hold the same node: they count as one reader.
+  return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](const NodePlace& place) {
+    const auto& other = std::get<ComputeNode>(graph_->nodes(place.id)[place.index].work);
+    return place.index == index && pass_order(place.id) == pass_order(id_) && other.name == self->name;
+  });
+}
+
+bool Scope::last_use(TensorId tensor, std::size_t index) const {
+  if (!is_transient(graph_->tensor(tensor).role) || uses_->writers(tensor).empty()) return false;
+  if (id_ == GraphId::SIMPLE_TASK_GRAPH) return false;
+  const auto& readers = uses_->readers(tensor);
+  return std::all_of(readers.begin(), readers.end(), [&](const NodePlace& place) {
+    if (place.id == id_) {
+      return place.index == index ||
+             order_.before(static_cast<std::int32_t>(place.index), static_cast<std::int32_t>(index));
+    }
+    if (pass_order(place.id) == pass_order(id_)) return place.index <= index;
+    return pass_order(place.id) < pass_order(id_);
+  });
+}
+
+}  // namespace renai::cpu

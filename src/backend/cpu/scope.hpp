@@ -1,0 +1,74 @@
+#pragma once
+// Scope: one graph under survey: its nodes and who else reads a tensor. Site: one match of it with its shapes.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "renai/graph/computation_graph.hpp"
+#include "renai/graph/happens_before.hpp"
+#include "renai/tensor/shape.hpp"
+
+namespace renai::cpu {
+
+struct Match;
+
+/// A node's place: graph and index.
+struct NodePlace {
+  GraphId id = GraphId::SIMPLE_TASK_GRAPH;
+  std::size_t index = 0;
+};
+
+/// Readers and writers of all tensors of a graph.
+class Uses {
+ public:
+  explicit Uses(const ComputationGraph& graph);
+  const std::vector<NodePlace>& readers(TensorId tensor) const { return readers_[static_cast<std::size_t>(tensor)]; }
+  const std::vector<NodePlace>& writers(TensorId tensor) const { return writers_[static_cast<std::size_t>(tensor)]; }
+
+ private:
+  std::vector<std::vector<NodePlace>> readers_, writers_;
+};
+
+class Scope {
+ public:
+  Scope(const ComputationGraph& graph, const Uses& uses, GraphId id, int threads);
+
+  const ComputationGraph& graph() const { return *graph_; }
+  GraphId id() const { return id_; }
+  int threads() const { return threads_; }
+  std::size_t size() const { return graph_->nodes(id_).size(); }
+  /// The COMPUTE node at `index`; null past the end and for RANGE nodes.
+  const ComputeNode* node(std::size_t index) const;
+  /// The COMPUTE node at `index` when it can be fused with all nodes from `first` on: same branch and part, no wait for
+  /// another branch in between, no external event recorded before the end. Null otherwise.
+  const ComputeNode* follower(std::size_t first, std::size_t index) const;
+  /// True when the node at `index` is the only reader of `tensor`, a transient tensor.
+  bool only_reader(TensorId tensor, std::size_t index) const;
+  /// True when `tensor` is transient, made by a node, and nobody reads it after the node at `index` (which itself reads
+  /// it): its storage may be taken over.
+  bool last_use(TensorId tensor, std::size_t index) const;
+
+ private:
+  const ComputationGraph* graph_;
+  const Uses* uses_;
+  GraphId id_;
+  int threads_;
+  HappensBefore order_;
+};
+
+/// The nodes of one match, and the shapes of one spec.
+struct Site {
+  const Scope* scope = nullptr;
+  std::size_t first = 0;
+  const Match* match = nullptr;
+  std::span<const Shape> shapes;  ///< By TensorId.
+
+  const ComputeNode& node(std::size_t offset = 0) const { return *scope->node(first + offset); }
+  const Shape& shape(TensorId tensor) const { return shapes[static_cast<std::size_t>(tensor)]; }
+  int threads() const { return scope->threads(); }
+};
+
+}  // namespace renai::cpu
