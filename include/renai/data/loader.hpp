@@ -66,6 +66,7 @@ class Loader {
 
  private:
   struct Impl;
+  void stop() noexcept;
   std::unique_ptr<Impl> impl_;
 };
 

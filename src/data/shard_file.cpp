@@ -1,0 +1,126 @@
+#include "shard_file.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "renai/base/error.hpp"
+
+namespace renai {
+namespace {
+
+std::string shape_text(std::span<const std::int64_t> extents) {
+  std::string text;
+  for (const std::int64_t extent : extents) text += (text.empty() ? "" : "x") + std::to_string(extent);
+  return text;
+}
+
+}  // namespace
+
+std::int64_t rows_per_block(std::int64_t row_bytes) {
+  constexpr std::int64_t kBlockBytes = std::int64_t{4} << 20;
+  return std::max<std::int64_t>(1, kBlockBytes / std::max<std::int64_t>(1, row_bytes));
+}
+
+void ShardFile::fail(const std::string& why) const {
+  throw DataError("shard " + path_.string(), why, "make the shard again or correct the manifest");
+}
+
+H5DatasetInfo ShardFile::require_integers(const std::string& name, std::size_t axes, const std::string& extents) const {
+  if (!file_.exists(name)) fail("it has no dataset '" + name + "'");
+  H5DatasetInfo info = file_.info(name);
+  const bool integers = info.convertible && (info.dtype == DType::u8 || info.dtype == DType::i32 ||
+                                             info.dtype == DType::i64 || info.dtype == DType::u64);
+  if (!integers) fail("dataset '" + name + "' does not hold integers");
+  if (info.extents.size() != axes) {
+    fail("dataset '" + name + "' has shape " + shape_text(info.extents) + "; " + extents + " is expected");
+  }
+  return info;
+}
+
+ShardFile ShardFile::open(const std::filesystem::path& path) {
+  ShardFile shard(path, H5File::open(path));
+  shard.labels_ = shard.require_integers(kLabels, 1, "[n]");
+  if (!shard.file_.exists(kImages) && shard.file_.exists("image_bytes")) {
+    shard.fail("it holds encoded images; this version reads encoding 'raw' only");
+  }
+  shard.images_ = shard.require_integers(kImages, 4, "[n, h, w, c]");
+  if (shard.labels_.extents[0] != shard.samples()) {
+    shard.fail("it has " + std::to_string(shard.labels_.extents[0]) + " labels for " + std::to_string(shard.samples()) +
+               " images");
+  }
+  // Bounds every product of extents made later; a damaged file may hold any number.
+  double total_bytes = 8.0;
+  for (const std::int64_t extent : shard.images_.extents) {
+    if (extent < 0) shard.fail("its extents are damaged");
+    total_bytes *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+  }
+  if (total_bytes >= 0x1p62) shard.fail("its extents " + shape_text(shard.images_.extents) + " are damaged");
+  if (const auto format = shard.file_.int_attribute("/", "renai_format"); format && *format != kShardFormat) {
+    shard.fail("its format is " + std::to_string(*format) + "; this version reads " + std::to_string(kShardFormat));
+  }
+  const auto encoding = shard.file_.string_attribute("/", "encoding");
+  if (encoding && *encoding != kRawEncoding) {
+    shard.fail("its encoding '" + *encoding + "' is not known; 'raw' is what this version reads");
+  }
+  return shard;
+}
+
+void ShardFile::check_against(const Manifest& manifest, const std::string& split, const ShardInfo& info) const {
+  if (samples() != info.samples) {
+    fail("it has " + std::to_string(samples()) + " samples, the manifest says " + std::to_string(info.samples));
+  }
+  const std::array<std::int64_t, 3> expected{manifest.height, manifest.width, manifest.channels};
+  if (height() != expected[0] || width() != expected[1] || channels() != expected[2]) {
+    fail("its images are " + shape_text(std::span(images_.extents).subspan(1)) + ", the manifest says " +
+         shape_text(expected));
+  }
+  const auto own_split = file_.string_attribute("/", "split");
+  if (own_split && *own_split != split) {
+    fail("it belongs to split '" + *own_split + "', the manifest says '" + split + "'");
+  }
+}
+
+std::vector<std::int32_t> ShardFile::read_labels(std::int64_t classes) const {
+  std::vector<std::int64_t> wide(static_cast<std::size_t>(samples()));
+  file_.read(kLabels, DType::i64, 0, samples(), std::as_writable_bytes(std::span(wide)));
+  std::vector<std::int32_t> labels(wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    if (wide[i] < 0 || wide[i] >= classes) {
+      fail("sample " + std::to_string(i) + " has label " + std::to_string(wide[i]) + "; labels are 0 to " +
+           std::to_string(classes - 1));
+    }
+    labels[i] = static_cast<std::int32_t>(wide[i]);
+  }
+  return labels;
+}
+
+void ShardFile::read_images(std::int64_t first, std::int64_t count, std::span<std::byte> out) const {
+  if (images_.dtype == DType::u8) {
+    file_.read(kImages, DType::u8, first, count, out);
+    return;
+  }
+  // One per thread and kept, so that the steady state allocates nothing.
+  thread_local std::vector<std::int64_t> wide;
+  wide.resize(out.size());
+  file_.read(kImages, DType::i64, first, count, std::as_writable_bytes(std::span(wide)));
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    if (wide[i] < 0 || wide[i] > 255) {
+      const std::int64_t sample = first + static_cast<std::int64_t>(i) / sample_bytes();
+      fail("sample " + std::to_string(sample) + " has a pixel of value " + std::to_string(wide[i]) +
+           "; 0 to 255 is expected");
+    }
+    out[i] = static_cast<std::byte>(wide[i]);
+  }
+}
+
+std::vector<std::uint64_t> ShardFile::read_sample_digests() const {
+  const H5DatasetInfo info = require_integers(kSampleDigests, 1, "[n]");
+  if (info.dtype != DType::u64 || info.extents[0] != samples()) {
+    fail("dataset '" + kSampleDigests + "' does not hold one 64-bit digest a sample");
+  }
+  std::vector<std::uint64_t> digests(static_cast<std::size_t>(samples()));
+  file_.read(kSampleDigests, DType::u64, 0, samples(), std::as_writable_bytes(std::span(digests)));
+  return digests;
+}
+
+}  // namespace renai
