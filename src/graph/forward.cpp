@@ -204,8 +204,8 @@ ComputeNode make_normalize(const ComputationGraph::Parts& parts, TensorId slot, 
 
 ComputeNode make_layer_node(const ComputationGraph::Parts& parts, std::size_t layer) {
   const LayerSpec& spec = parts.model.layers[layer];
-  OpChoice choice = choose_op(spec, layer, parts.options.classes);
-  return {node_name(spec.name, Pass::forward), choice.op, Pass::forward, std::move(choice.params), {}, {},
+  const OpChoice choice = choose_op(spec, layer, parts.options.classes);
+  return {node_name(spec.name, Pass::forward), choice.op, Pass::forward, choice.params, {}, {},
           static_cast<std::int32_t>(layer)};
 }
 
