@@ -83,6 +83,7 @@ GoldenRun load_golden(const std::string& case_name, int shards) {
   run.batch_key = read_all<std::int64_t>(file, "batch_key", DType::i64);
   run.loss_fp32 = read_all<double>(file, "loss_fp32", DType::f64);
   run.loss_fp64 = read_all<double>(file, "loss_fp64", DType::f64);
+  append_rows(file, "loss_fp32_others", DType::f64, run.loss_fp32_others);
   run.final_norm_fp32 = read_all<double>(file, "final_norm_fp32", DType::f64);
   run.final_norm_fp64 = read_all<double>(file, "final_norm_fp64", DType::f64);
   run.has_states = file.exists("weight_digest");

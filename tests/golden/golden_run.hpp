@@ -16,6 +16,7 @@ struct GoldenRun {
   std::vector<std::string> parameters;
   std::vector<std::int64_t> batch_key;
   std::vector<double> loss_fp32, loss_fp64, final_norm_fp32, final_norm_fp64;
+  std::vector<std::vector<double>> loss_fp32_others;  ///< By set of kernels, then step.
   bool has_states = false;
   /// By name, then step: momentum and running statistics after the step.
   std::map<std::string, std::vector<std::vector<float>>> momenta, running;

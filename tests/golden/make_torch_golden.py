@@ -20,6 +20,8 @@ BN_MOMENTUM = 0.1
 BN_EPS = 1e-5
 PIXEL_MEAN, PIXEL_STD = 128.0, 64.0  # Exact in float32, so that both sides see the same input bits.
 CLASSES = 10
+# The same float32 run with other kernels of PyTorch: a wider view of its own deviation from float64.
+OTHER_KERNELS = ("channels_last", "native")
 SHAKE = 1e-6  # Relative; a few units in the last place of float32.
 SHAKEN_LIMIT = 2e-5  # A fifth of the tolerance of the updates.
 MAX_FILE_VALUES = 240_000  # Float32 values a file, so that none is above a megabyte.
@@ -157,8 +159,8 @@ class Resnet9(Net):
 class Run:
     """SGD from the formula's start; after each step the callers read loss, momentum, weights, running statistics."""
 
-    def __init__(self, net, shards, batch, lr, weight_decay, dtype):
-        self.net, self.shards, self.batch, self.dtype = net, shards, batch, dtype
+    def __init__(self, net, shards, batch, lr, weight_decay, dtype, kernels="default"):
+        self.net, self.shards, self.batch, self.dtype, self.kernels = net, shards, batch, dtype, kernels
         self.params = {name: value.requires_grad_() for name, value in net.initial(dtype).items()}
         decayed = [v for n, v in self.params.items() if net.shapes[n][1] == "weight"]
         plain = [v for n, v in self.params.items() if net.shapes[n][1] != "weight"]
@@ -172,7 +174,8 @@ class Run:
 
     def batch_of(self, key):
         images = torch.tensor(images_of(key, self.batch, *self.net.input_shape)).to(self.dtype)
-        x = ((images - PIXEL_MEAN) / PIXEL_STD).permute(0, 3, 1, 2).contiguous()
+        memory_format = torch.channels_last if self.kernels == "channels_last" else torch.contiguous_format
+        x = ((images - PIXEL_MEAN) / PIXEL_STD).permute(0, 3, 1, 2).contiguous(memory_format=memory_format)
         return x, torch.tensor(labels_of(key, self.batch))
 
     def backward(self, key):
@@ -189,7 +192,8 @@ class Run:
 
     def step(self, key):
         """One step on the batch of this key; returns the loss, the mean over the batch."""
-        losses, statistics = self.backward(key)
+        with torch.backends.mkldnn.flags(enabled=self.kernels != "native"):
+            losses, statistics = self.backward(key)
         self.optimizer.step()
         if self.shards > 1:
             for name, values in statistics.items():
@@ -291,7 +295,7 @@ def digest_words(values):
 CASES = {
     "lenet5": (lambda: Lenet5(), "lenet5", 32, 0.05, 5e-4, (1, 8), (1,)),
     "resnet9_narrow": (lambda: Resnet9(4), "resnet9_narrow.toml", 32, 0.02, 5e-4, (1, 8), (1, 8)),
-    "resnet9": (lambda: Resnet9(64), "resnet9", 16, 0.01, 5e-4, (1, 8), ()),
+    "resnet9": (lambda: Resnet9(64), "resnet9", 16, 0.002, 5e-4, (1, 8), ()),
 }
 
 
@@ -316,13 +320,15 @@ def make_case(case, shards, keys):
     net = make()
     single = Run(net, shards, batch, lr, decay, torch.float32)
     double = Run(make(), shards, batch, lr, decay, torch.float64)
-    chosen, loss32, loss64, momenta, running, digests = [], [], [], [], [], []
+    others = [Run(make(), shards, batch, lr, decay, torch.float32, kernels) for kernels in OTHER_KERNELS]
+    chosen, loss32, loss64, loss_others, momenta, running, digests = [], [], [], [], [], [], []
     for step in range(STEPS):
         key = choose_key(single, step) if keys is None else keys[step]
         before = single.weights()
         chosen.append(key)
         loss32.append(single.step(key))
         loss64.append(double.step(key))
+        loss_others.append([other.step(key) for other in others])
         if keep_states:
             momenta.append(single.momentum())
             running.append({n: [v.numpy().copy() for v in pair] for n, pair in single.running.items()})
@@ -330,13 +336,15 @@ def make_case(case, shards, keys):
             for name, value in after.items():
                 check_rebuilt(before[name], momenta[-1][name], value, lr, name)
             digests.append([digest_words(value) for value in after.values()])
-        print(f"{case} V={shards} step {step} batch {key}: {loss32[-1]:.7f} {loss32[-1] - loss64[-1]:+.2e}", flush=True)
+        print(f"{case} V={shards} step {step} batch {key}: {loss32[-1]:.7f} " + " ".join(
+            f"{loss - loss64[-1]:+.2e}" for loss in [loss32[-1], *loss_others[-1]]), flush=True)
 
     base = f"{case}_v{shards}"
     with h5py.File(base + ".h5", "w") as file:
         write_attributes(file, case, shards, batch, lr, decay, model)
         file["batch_key"] = np.array(chosen, dtype=np.int64)
         file["loss_fp32"] = np.array(loss32, dtype=np.float64)
+        file["loss_fp32_others"] = np.array(loss_others, dtype=np.float64).T
         file["loss_fp64"] = np.array(loss64, dtype=np.float64)
         final = double.weights()
         norms = [[np.linalg.norm(v.astype(np.float64)) for v in run.weights().values()] for run in (single, double)]
