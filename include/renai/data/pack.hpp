@@ -17,6 +17,7 @@ struct PackOptions {
   std::int64_t shard_samples = 8192;
   bool overwrite =
       false;  ///< Otherwise refuses a directory that holds a complete data set; an interrupted one is resumed.
+  std::filesystem::path classes;  ///< Text file with one class name a line; empty: the set's own names or numbers.
   int rank = 0, world_size = 1;
   /// Gathers one text from every rank (digests and sums for the manifest); identity for one rank.
   std::function<std::vector<std::string>(const std::string&)> gather;

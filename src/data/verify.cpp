@@ -1,0 +1,126 @@
+// Recomputing digests, and adding them to shards made elsewhere.
+#include <algorithm>
+#include <limits>
+
+#include "renai/base/error.hpp"
+#include "renai/data/pack.hpp"
+#include "renai/io/atomic_file.hpp"
+#include "shard_content.hpp"
+#include "shard_file.hpp"
+
+namespace renai {
+namespace fs = std::filesystem;
+namespace {
+
+/// A shard without a manifest does not say how many classes there are.
+constexpr std::int64_t kAnyClass = std::int64_t{std::numeric_limits<std::int32_t>::max()} + 1;
+
+[[noreturn]] void fail_damaged(const fs::path& path, const std::string& why) {
+  throw DataError("verifying " + path.string(), why, "copy or make the shard again");
+}
+
+/// Sample digests first: they say where the damage is.
+void check_samples(const ShardFile& shard, const ContentDigest& content) {
+  if (!shard.has_sample_digests()) return;
+  const std::vector<std::uint64_t> expected = shard.read_sample_digests();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] != content.sample_digests()[i]) {
+      fail_damaged(shard.path(), "the pixels of sample " + std::to_string(i) + " are not those that were packed");
+    }
+  }
+}
+
+/// Returns the content's digest. `expected` is the manifest's digest, or empty.
+std::string check_shard(const ShardFile& shard, std::int64_t classes, const std::string& expected) {
+  const ContentDigest content = digest_content(shard, classes);
+  check_samples(shard, content);
+  const std::string digest = content.hex();
+  const auto own = shard.file().string_attribute("/", kDigestAttribute);
+  if (own && *own != digest) fail_damaged(shard.path(), "labels or pixels differ from the shard's digest");
+  if (!expected.empty() && expected != digest) {
+    fail_damaged(shard.path(), "labels or pixels differ from the manifest's digest");
+  }
+  return digest;
+}
+
+std::string verify_file(const ShardFile& shard, std::int64_t classes, const std::string& expected) {
+  const bool has_digest = !expected.empty() || shard.has_sample_digests() ||
+                          shard.file().string_attribute("/", kDigestAttribute).has_value();
+  if (!has_digest) {
+    throw DataError("verifying " + shard.path().string(), "it has no digests", "add them with `renai verify --adopt`");
+  }
+  const std::string digest = check_shard(shard, classes, expected);
+  return shard.path().string() + ": " + std::to_string(shard.samples()) + " samples, digest right (" + digest + ")\n";
+}
+
+/// Adds what is missing to a copy and puts it in the shard's place. Refuses content that contradicts a digest it has.
+std::string adopt_file(const fs::path& path, std::int64_t classes, const std::string& expected) {
+  std::string digest;
+  std::vector<std::uint64_t> sample_digests;
+  bool add_samples = false;
+  {
+    const ShardFile shard = ShardFile::open(path);
+    digest = check_shard(shard, classes, expected);
+    add_samples = !shard.has_sample_digests();
+    if (!add_samples && shard.file().string_attribute("/", kDigestAttribute)) return digest;
+    sample_digests = digest_content(shard, classes).sample_digests();
+  }
+  replace_file(path, [&](const fs::path& temporary) {
+    std::error_code error;
+    fs::copy_file(path, temporary, error);
+    if (error) throw ResourceError("copying " + path.string(), error.message(), "free some space");
+    fs::permissions(temporary, fs::perms::owner_write, fs::perm_options::add, error);
+    H5File file = H5File::modify(temporary);
+    const auto samples = static_cast<std::int64_t>(sample_digests.size());
+    if (add_samples) {
+      file.write_all(kSampleDigests, DType::u64, {&samples, 1}, std::as_bytes(std::span(sample_digests)));
+    }
+    file.set_attribute("/", kDigestAttribute, digest);
+    file.close();
+  });
+  return digest;
+}
+
+void require_exists(const fs::path& path) {
+  if (!fs::exists(path))
+    throw UserError("data set " + path.string(), "there is no such file or folder", "check the path");
+}
+
+}  // namespace
+
+std::string verify_dataset(const fs::path& path) {
+  require_exists(path);
+  if (!fs::is_directory(path)) return verify_file(ShardFile::open(path), kAnyClass, {});
+  const Manifest manifest = load_manifest(path);
+  std::string text;
+  for (const SplitInfo& split : manifest.splits) {
+    for (const ShardInfo& info : split.shards) {
+      const ShardFile shard = ShardFile::open(path / info.file);
+      shard.check_against(manifest, split.name, info);
+      text += verify_file(shard, static_cast<std::int64_t>(manifest.classes.size()), info.digest);
+    }
+  }
+  return text;
+}
+
+void adopt_dataset(const fs::path& path) {
+  require_exists(path);
+  if (!fs::is_directory(path)) {
+    adopt_file(path, kAnyClass, {});
+    return;
+  }
+  Manifest manifest = load_manifest(path);
+  bool changed = false;
+  for (SplitInfo& split : manifest.splits) {
+    for (ShardInfo& info : split.shards) {
+      ShardFile::open(path / info.file).check_against(manifest, split.name, info);
+      const std::string digest =
+          adopt_file(path / info.file, static_cast<std::int64_t>(manifest.classes.size()), info.digest);
+      changed = changed || info.digest.empty();
+      info.digest = digest;
+    }
+  }
+  if (changed) save_manifest(manifest, path);
+}
+
+}  // namespace renai
