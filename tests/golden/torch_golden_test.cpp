@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "golden_run.hpp"
 #include "renai/base/digest.hpp"
@@ -23,10 +24,19 @@ struct GoldenCase {
   const char* name;
   int logical_shards;
   std::int64_t h, w, c;
+  /// Its batches are not chosen for being decided (README.md): rounding makes PyTorch's own kernels part, so the
+  /// largest deviation over all of them counts.
+  bool undecided = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const GoldenCase& item) {
   return out << item.backend << " " << item.name << " V=" << item.logical_shards;
+}
+
+std::string scientific(double value) {
+  std::ostringstream text;
+  text << std::scientific << value;
+  return text.str();
 }
 
 std::string case_name(const ::testing::TestParamInfo<GoldenCase>& info) {
@@ -173,8 +183,8 @@ TEST_P(FromTorchState, LossAndUpdatesOfEveryStep) {
     }
     if (HasFailure()) break;
   }
-  RecordProperty("worst_loss", std::to_string(worst_loss));
-  RecordProperty("worst_update", std::to_string(worst_update));
+  RecordProperty("worst_loss", scientific(worst_loss));
+  RecordProperty("worst_update", scientific(worst_update));
 }
 
 TEST_P(FromTorchState, AnotherBatchIsSeen) {
@@ -205,7 +215,7 @@ TEST_P(RunningFree, DeviationIsWithinThreeTimesThatOfTorch) {
     own = std::max(own, std::abs(loss - run.loss_fp64[step]));
     of_torch = std::max(of_torch, std::abs(run.loss_fp32[step] - run.loss_fp64[step]));
     for (const auto& losses : run.loss_fp32_others) {
-      of_torch = std::max(of_torch, std::abs(losses[step] - run.loss_fp64[step]));
+      if (item.undecided) of_torch = std::max(of_torch, std::abs(losses[step] - run.loss_fp64[step]));
     }
     // The loss is a float32 sum over the batch on our side: its last place cannot be told from a deviation.
     rounding = std::max(rounding, run.loss_fp64[step] * static_cast<double>(std::numeric_limits<float>::epsilon()));
@@ -216,8 +226,8 @@ TEST_P(RunningFree, DeviationIsWithinThreeTimesThatOfTorch) {
     const double tolerance = 1e-5 * run.final_norm_fp64[i] + kFreeFactor * deviation;
     EXPECT_NEAR(norm(harness.param(run.parameters[i])), run.final_norm_fp64[i], tolerance) << run.parameters[i];
   }
-  RecordProperty("deviation", std::to_string(own));
-  RecordProperty("deviation_of_torch", std::to_string(of_torch));
+  RecordProperty("deviation", scientific(own));
+  RecordProperty("deviation_of_torch", scientific(of_torch));
 }
 
 std::vector<GoldenCase> cases(bool with_full_size) {
@@ -229,7 +239,7 @@ std::vector<GoldenCase> cases(bool with_full_size) {
     }
   }
   if (with_full_size) {
-    for (const int shards : {1, 8}) result.push_back({"cpu", "resnet9", shards, 32, 32, 3});
+    for (const int shards : {1, 8}) result.push_back({"cpu", "resnet9", shards, 32, 32, 3, true});
   }
   return result;
 }
