@@ -129,4 +129,16 @@ std::vector<Shape> infer_shapes(const ComputationGraph& graph, const Shape& inpu
   return walk.take();
 }
 
+void check_equal_params(const ComputationGraph& graph, std::span<const Shape> shapes, std::span<const Shape> others) {
+  RENAI_CHECK(shapes.size() == graph.tensors().size() && others.size() == shapes.size(), "one shape for each tensor");
+  for (const ParamInfo& param : graph.params()) {
+    const Shape& shape = shapes[static_cast<std::size_t>(param.weight)];
+    const Shape& other = others[static_cast<std::size_t>(param.weight)];
+    if (shape == other) continue;
+    throw UserError("model '" + graph.model().name + "': parameter '" + param.name + "' depends on the resolution",
+                    "it is " + shape.str() + " for one input and " + other.str() + " for another",
+                    "train and validate at one resolution, or put global_avg_pool before the linear layers");
+  }
+}
+
 }  // namespace renai

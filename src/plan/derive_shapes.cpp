@@ -13,6 +13,7 @@ ShapeTable derive_shapes(const ComputationGraph& graph, std::span<const CompileS
   for (const CompileSpec& spec : specs) {
     try {
       table.push_back(infer_shapes(graph, spec.shape.shape(), spec.kind == VariantKind::training));
+      check_equal_params(graph, table.front(), table.back());
     } catch (const UserError& error) {
       throw UserError("variant " + spec.name + " (" + spec.shape.str() + "): " + error.failed(), error.why(),
                       error.remedy());

@@ -271,5 +271,21 @@ TEST(GraphShapes, BatchNormOfOneValueIsRefusedInTrainingOnly) {
   EXPECT_THAT(shape_error(model, Shape{0, 1, 1, 3}), HasSubstr("no empty extent"));
 }
 
+TEST(GraphShapes, ParametersThatDependOnTheResolutionAreRefused) {
+  ModelBuilder whole_map;
+  whole_map.conv("conv1", "input", 4).linear("fc", "conv1");
+  const ComputationGraph graph = build(whole_map);
+  const std::vector<Shape> small = infer_shapes(graph, Shape{2, 8, 8, 3}, true);
+  EXPECT_NO_THROW(check_equal_params(graph, small, infer_shapes(graph, Shape{4, 8, 8, 3}, false)));
+  try {
+    check_equal_params(graph, small, infer_shapes(graph, Shape{2, 9, 9, 3}, false));
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("parameter 'fc.weight' depends on the resolution; it is 10x256 for one input and "
+                          "10x324 for another"));
+  }
+}
+
 }  // namespace
 }  // namespace renai
