@@ -105,9 +105,4 @@ std::vector<Implementation> join_implementations() {
   return {{"own.add", match_add, make_add}, {"view", match_flatten, make_view}};
 }
 
-std::vector<Implementation> input_implementations() { return {}; }
-std::vector<Implementation> loss_implementations() { return {}; }
-std::vector<Implementation> pool_implementations() { return {}; }
-std::vector<Implementation> norm_implementations() { return {}; }
-
 }  // namespace renai::cpu

@@ -16,6 +16,10 @@
 
 namespace renai::cpu {
 
+/// Stands in Match::inputs and outputs for the tensor that a layer's forward kernel saves for its backward kernel.
+constexpr TensorId saved_by(std::int32_t layer) { return -2 - layer; }
+constexpr bool is_saved(TensorId tensor) { return tensor <= -2; }
+
 /// What an implementation takes of a graph: consecutive nodes, with the tensors that it really touches.
 struct Match {
   std::size_t node_count = 1;
@@ -40,6 +44,7 @@ using Call = std::function<void()>;
 struct Kernel {
   std::string detail;  ///< Which variant was chosen; part of the kernel-plan hash.
   std::int64_t workspace_bytes = 0;
+  std::int64_t saved_bytes = 0;  ///< Size of the tensor that it saves for backward.
   std::function<Call(const Operands&)> bind;
 };
 

@@ -1,6 +1,7 @@
 #include "lowering.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "../host_range_ops.hpp"
@@ -81,29 +82,47 @@ class BookMaker {
   std::string try_all_specs(const Scope& scope, std::size_t first, const Implementation& implementation,
                             Choice& choice) {
     KernelEntry& entry = choice.entry;
-    entry.inputs = choice.match.inputs;
-    entry.outputs = choice.match.outputs;
     for (std::size_t i = 0; i < choice.match.node_count; ++i) {
       entry.nodes.push_back(static_cast<std::int32_t>(first + i));
     }
     std::vector<std::string> details;
     std::int64_t most_bytes = 0;
+    std::vector<std::int64_t> saved_bytes;
     for (std::size_t spec = 0; spec < specs_.size(); ++spec) {
       entry.workspace_bytes.push_back(0);
+      saved_bytes.push_back(0);
       if (!runs_under(scope.id(), specs_[spec])) continue;
       Offer<Kernel> kernel = make(implementation, {&scope, first, &choice.match, shapes_[spec]});
       if (!kernel.value) return specs_[spec].name + ": " + kernel.refusal;
       entry.workspace_bytes.back() = kernel.value->workspace_bytes;
+      saved_bytes.back() = kernel.value->saved_bytes;
       most_bytes = std::max(most_bytes, kernel.value->workspace_bytes);
       const std::string& detail = kernel.value->detail;
       if (!detail.empty() && std::find(details.begin(), details.end(), detail) == details.end()) {
         details.push_back(detail);
       }
     }
+    entry.inputs = with_saved(choice.match.inputs, saved_bytes);
+    entry.outputs = with_saved(choice.match.outputs, saved_bytes);
     if (most_bytes == 0) entry.workspace_bytes.clear();
     entry.kernel = implementation.name;
     for (std::size_t i = 0; i < details.size(); ++i) entry.kernel += (i == 0 ? ":" : "|") + details[i];
     return {};
+  }
+
+  /// Replaces what a layer saves by its book tensor, made where it is first met: in the forward kernel.
+  std::vector<TensorId> with_saved(std::vector<TensorId> tensors, const std::vector<std::int64_t>& size_bytes) {
+    for (TensorId& tensor : tensors) {
+      if (!is_saved(tensor)) continue;
+      const auto id = static_cast<TensorId>(graph_.tensors().size() + book_.tensors.size());
+      const auto [place, is_new] = saved_.try_emplace(tensor, id);
+      if (is_new) {
+        const auto layer = static_cast<std::size_t>(saved_by(0) - tensor);
+        book_.tensors.push_back({graph_.model().layers.at(layer).name + ".saved", size_bytes});
+      }
+      tensor = place->second;
+    }
+    return tensors;
   }
 
   static Offer<Kernel> make(const Implementation& implementation, const Site& site) {
@@ -126,7 +145,13 @@ class BookMaker {
   Uses uses_;
   KernelBook book_;
   std::set<TensorId> aliased_;
+  std::map<TensorId, TensorId> saved_;
 };
+
+bool same_tensors(const std::vector<TensorId>& matched, const std::vector<TensorId>& booked) {
+  return std::equal(matched.begin(), matched.end(), booked.begin(), booked.end(),
+                    [](TensorId a, TensorId b) { return a == b || is_saved(a); });
+}
 
 std::vector<Shape> shapes_of(const MemoryPlan& plan) {
   std::vector<Shape> shapes;
@@ -172,7 +197,8 @@ Call Binder::bind(std::size_t index) const {
       std::find_if(all.begin(), all.end(), [&](const Implementation& one) { return one.name == chosen; });
   RENAI_CHECK(found != all.end(), "kernel '" + entry.kernel + "' is not of the cpu backend");
   const Offer<Match> match = found->match(scope_, first);
-  RENAI_CHECK(match.value && match.value->inputs == entry.inputs && match.value->outputs == entry.outputs,
+  RENAI_CHECK(match.value && same_tensors(match.value->inputs, entry.inputs) &&
+                  same_tensors(match.value->outputs, entry.outputs),
               "'" + scope_.node(first)->name + "' is bound as it was surveyed");
   const Offer<Kernel> kernel = found->make({&scope_, first, &*match.value, shapes_});
   RENAI_CHECK(kernel.value.has_value(), "'" + scope_.node(first)->name + "': " + kernel.refusal);

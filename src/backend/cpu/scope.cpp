@@ -1,6 +1,8 @@
 #include "scope.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 namespace renai::cpu {
 namespace {
@@ -19,7 +21,13 @@ int pass_order(GraphId id) {
 
 }  // namespace
 
-Uses::Uses(const ComputationGraph& graph) : readers_(graph.tensors().size()), writers_(graph.tensors().size()) {
+Uses::Uses(const ComputationGraph& graph)
+    : readers_(graph.tensors().size()),
+      writers_(graph.tensors().size()),
+      storage_readers_(graph.tensors().size()),
+      storage_(graph.tensors().size()) {
+  std::iota(storage_.begin(), storage_.end(), 0);
+  std::set<std::pair<OpKind, std::int32_t>> forward, backward;
   for (int g = 0; g < kGraphIdCount; ++g) {
     const auto id = static_cast<GraphId>(g);
     const std::vector<Node>& nodes = graph.nodes(id);
@@ -28,7 +36,19 @@ Uses::Uses(const ComputationGraph& graph) : readers_(graph.tensors().size()), wr
       if (node == nullptr) continue;
       for (const TensorId input : node->inputs) readers_[static_cast<std::size_t>(input)].push_back({id, i});
       for (const TensorId output : node->outputs) writers_[static_cast<std::size_t>(output)].push_back({id, i});
+      if (node->op == OpKind::flatten) {
+        storage_[static_cast<std::size_t>(node->outputs[0])] = storage_[static_cast<std::size_t>(node->inputs[0])];
+      }
+      if (graph_family(id) != GraphFamily::inference) {
+        (node->pass == Pass::forward ? forward : backward).insert({node->op, node->layer});
+      }
     }
+  }
+  std::set_intersection(forward.begin(), forward.end(), backward.begin(), backward.end(),
+                        std::inserter(gradients_, gradients_.end()));
+  for (std::size_t tensor = 0; tensor < readers_.size(); ++tensor) {
+    auto& all = storage_readers_[static_cast<std::size_t>(storage_[tensor])];
+    all.insert(all.end(), readers_[tensor].begin(), readers_[tensor].end());
   }
 }
 
@@ -66,10 +86,23 @@ bool Scope::only_reader(TensorId tensor, std::size_t index) const {
   });
 }
 
+std::optional<std::vector<std::size_t>> Scope::readers_here(TensorId tensor) const {
+  if (!is_transient(graph_->tensor(tensor).role)) return std::nullopt;
+  std::vector<std::size_t> indices;
+  for (const NodePlace& place : uses_->readers(tensor)) {
+    if (place.id == id_) {
+      indices.push_back(place.index);
+    } else if (pass_order(place.id) != pass_order(id_)) {
+      return std::nullopt;
+    }
+  }
+  return indices;
+}
+
 bool Scope::last_use(TensorId tensor, std::size_t index) const {
   if (!is_transient(graph_->tensor(tensor).role) || uses_->writers(tensor).empty()) return false;
   if (id_ == GraphId::SIMPLE_TASK_GRAPH) return false;
-  const auto& readers = uses_->readers(tensor);
+  const auto& readers = uses_->storage_readers(tensor);
   return std::all_of(readers.begin(), readers.end(), [&](const NodePlace& place) {
     if (place.id == id_) {
       return place.index == index ||

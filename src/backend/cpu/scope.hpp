@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "renai/graph/computation_graph.hpp"
@@ -25,11 +27,19 @@ struct NodePlace {
 class Uses {
  public:
   explicit Uses(const ComputationGraph& graph);
+  /// Readers of the tensor and of all views (flatten) of the same storage.
+  const std::vector<NodePlace>& storage_readers(TensorId tensor) const {
+    return storage_readers_[static_cast<std::size_t>(storage_[static_cast<std::size_t>(tensor)])];
+  }
+  /// True when the layer has a forward and a backward node of the kind (training).
+  bool has_gradient(OpKind op, std::int32_t layer) const { return gradients_.contains({op, layer}); }
   const std::vector<NodePlace>& readers(TensorId tensor) const { return readers_[static_cast<std::size_t>(tensor)]; }
   const std::vector<NodePlace>& writers(TensorId tensor) const { return writers_[static_cast<std::size_t>(tensor)]; }
 
  private:
-  std::vector<std::vector<NodePlace>> readers_, writers_;
+  std::vector<std::vector<NodePlace>> readers_, writers_, storage_readers_;
+  std::vector<TensorId> storage_;  ///< What a view is a view of.
+  std::set<std::pair<OpKind, std::int32_t>> gradients_;
 };
 
 class Scope {
@@ -38,6 +48,7 @@ class Scope {
 
   const ComputationGraph& graph() const { return *graph_; }
   GraphId id() const { return id_; }
+  const Uses& uses() const { return *uses_; }
   int threads() const { return threads_; }
   std::size_t size() const { return graph_->nodes(id_).size(); }
   /// The COMPUTE node at `index`; null past the end and for RANGE nodes.
@@ -47,6 +58,8 @@ class Scope {
   const ComputeNode* follower(std::size_t first, std::size_t index) const;
   /// True when the node at `index` is the only reader of `tensor`, a transient tensor.
   bool only_reader(TensorId tensor, std::size_t index) const;
+  /// Nodes of this graph that read `tensor`; nothing when other graphs read it too, or when it is not transient.
+  std::optional<std::vector<std::size_t>> readers_here(TensorId tensor) const;
   /// True when `tensor` is transient, made by a node, and nobody reads it after the node at `index` (which itself reads
   /// it): its storage may be taken over.
   bool last_use(TensorId tensor, std::size_t index) const;

@@ -62,11 +62,11 @@ template <int kStrip, bool kWhole, bool kRelu>
 inline __attribute__((always_inline)) void grad_sums_strip(const float* x, const float* dy, Index rows, Index c,
                                                            const Affine& affine, Index ch, float* sum_g, float* sum_gx,
                                                            Index count) {
-  Vec mean[kStrip], gain[kStrip], bias[kStrip], g_sum[2][kStrip]{}, gx_sum[2][kStrip]{};
+  Vec mean[kStrip], gain[kStrip], bias[kStrip]{}, g_sum[2][kStrip]{}, gx_sum[2][kStrip]{};
   for (int s = 0; s < kStrip; ++s) {
     mean[s] = fetch<kWhole>(affine.mean + ch + s * kLanes, count);
     gain[s] = fetch<kWhole>(affine.gain + ch + s * kLanes, count);
-    bias[s] = fetch<kWhole>(affine.bias + ch + s * kLanes, count);
+    if constexpr (kRelu) bias[s] = fetch<kWhole>(affine.bias + ch + s * kLanes, count);
   }
   const auto step = [&](Index r, int u) __attribute__((always_inline)) {
     for (int s = 0; s < kStrip; ++s) {

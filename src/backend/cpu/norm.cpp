@@ -1,0 +1,407 @@
+// Batch norm with what surrounds it: relu, sum, and max pool forward; their gradients backward. The relu's sign and the
+// place of a window's maximum are found again from x in backward, so neither the normalised tensor nor a mask is kept.
+
+#include <cmath>
+
+#include "loops/loops.hpp"
+#include "onednn.hpp"
+#include "parallel.hpp"
+#include "tables.hpp"
+
+namespace renai::cpu {
+namespace {
+
+bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
+  return node != nullptr && node->op == op && node->pass == pass;
+}
+bool is_relu(const ComputeNode* node, Pass pass) {
+  return is_op(node, OpKind::activation, pass) && std::get<ActivationParams>(node->params).kind == Activation::relu;
+}
+
+// ---- patterns -------------------------------------------------------------------------------------------------------
+
+/// relu gradient and batch norm gradient in a row, at `first`.
+bool is_relu_norm_grad(const Scope& scope, std::size_t first) {
+  const ComputeNode* relu = scope.node(first);
+  const ComputeNode* norm = scope.follower(first, first + 1);
+  return is_relu(relu, Pass::backward) && is_op(norm, OpKind::batch_norm, Pass::backward) &&
+         norm->inputs[1] == relu->outputs[0] && scope.only_reader(relu->outputs[0], first + 1);
+}
+
+/// A pool whose windows tile the image: whole, not padded, not overlapping.
+bool is_tiling(const ComputeNode* node, Pass pass) {
+  if (!is_op(node, OpKind::max_pool, pass)) return false;
+  const auto& params = std::get<PoolParams>(node->params);
+  const WindowParams& window = params.window;
+  return window.kernel_h == window.stride_h && window.kernel_w == window.stride_w && window.pad_h == 0 &&
+         window.pad_w == 0 && window.dilation_h == 1 && window.dilation_w == 1 && !params.ceil_mode;
+}
+
+/// Gradients of max pool, relu and batch norm in a row, at `first`.
+bool is_pool_relu_norm_grad(const Scope& scope, std::size_t first) {
+  const ComputeNode* pool = scope.node(first);
+  const ComputeNode* relu = scope.follower(first, first + 1);
+  return is_tiling(pool, Pass::backward) && relu != nullptr && scope.follower(first, first + 2) != nullptr &&
+         is_relu_norm_grad(scope, first + 1) && relu->inputs[1] == pool->outputs[0] &&
+         relu->inputs[0] == pool->inputs[0] && scope.only_reader(pool->outputs[0], first + 1);
+}
+
+/// True when every reader of the relu's output `y` other than the node at `next` is a backward node that a fused kernel
+/// takes without reading y: the relu's own gradient and, if `pooled`, the pool's.
+bool fused_backward_only(const Scope& scope, TensorId y, std::size_t next, bool pooled) {
+  const std::optional<std::vector<std::size_t>> readers = scope.readers_here(y);
+  if (!readers) return false;
+  for (const std::size_t reader : *readers) {
+    if (reader == next) continue;
+    const ComputeNode* node = scope.node(reader);
+    const bool relu_grad = is_relu(node, Pass::backward) && node->inputs[0] == y && node->inputs[1] != y;
+    const bool fused = relu_grad ? (pooled ? reader > 0 && is_pool_relu_norm_grad(scope, reader - 1)
+                                           : is_relu_norm_grad(scope, reader))
+                                 : pooled && is_pool_relu_norm_grad(scope, reader) && node->inputs[0] == y;
+    if (!fused) return false;
+  }
+  return true;
+}
+
+/// Forward batch norm and relu at `first`; null relu when they cannot be fused.
+const ComputeNode* relu_behind_norm(const Scope& scope, std::size_t first) {
+  const ComputeNode* norm = scope.node(first);
+  if (!is_op(norm, OpKind::batch_norm, Pass::forward)) return nullptr;
+  const ComputeNode* relu = scope.follower(first, first + 1);
+  const bool fits = is_relu(relu, Pass::forward) && relu->inputs[0] == norm->outputs[0] &&
+                    scope.only_reader(norm->outputs[0], first + 1);
+  return fits ? relu : nullptr;
+}
+
+// ---- forward --------------------------------------------------------------------------------------------------------
+
+/// Outputs of all forward matches: y mean var_unbiased var_biased.
+std::vector<TensorId> forward_outputs(const ComputeNode& norm, TensorId y) {
+  return {y, norm.outputs[1], norm.outputs[2], norm.outputs[3]};
+}
+
+Offer<Match> match_norm(const Scope& scope, std::size_t first) {
+  const ComputeNode* norm = scope.node(first);
+  if (!is_op(norm, OpKind::batch_norm, Pass::forward)) return Offer<Match>::refuse("not a forward batch norm");
+  return Match{1, norm->inputs, norm->outputs, {}};
+}
+
+Offer<Match> match_norm_relu(const Scope& scope, std::size_t first) {
+  const ComputeNode* relu = relu_behind_norm(scope, first);
+  if (relu == nullptr) return Offer<Match>::refuse("not a forward batch norm with a relu alone behind it");
+  const ComputeNode& norm = *scope.node(first);
+  return Match{2, norm.inputs, forward_outputs(norm, relu->outputs[0]), {}};
+}
+
+/// Inputs: x scale bias other.
+Offer<Match> match_norm_relu_add(const Scope& scope, std::size_t first) {
+  const ComputeNode* relu = relu_behind_norm(scope, first);
+  if (relu == nullptr) return Offer<Match>::refuse("not a forward batch norm with a relu alone behind it");
+  const ComputeNode* add = scope.follower(first, first + 2);
+  const TensorId y = relu->outputs[0];
+  if (!is_op(add, OpKind::add, Pass::forward) || add->inputs.size() != 2 ||
+      (add->inputs[0] == y) == (add->inputs[1] == y)) {
+    return Offer<Match>::refuse("no sum follows");
+  }
+  if (!fused_backward_only(scope, y, first + 2, false)) return Offer<Match>::refuse("others read the relu's output");
+  const ComputeNode& norm = *scope.node(first);
+  const TensorId other = add->inputs[0] == y ? add->inputs[1] : add->inputs[0];
+  return Match{3, {norm.inputs[0], norm.inputs[1], norm.inputs[2], other}, forward_outputs(norm, add->outputs[0]), {}};
+}
+
+Offer<Match> match_norm_relu_pool(const Scope& scope, std::size_t first) {
+  const ComputeNode* relu = relu_behind_norm(scope, first);
+  if (relu == nullptr) return Offer<Match>::refuse("not a forward batch norm with a relu alone behind it");
+  const ComputeNode* pool = scope.follower(first, first + 2);
+  if (!is_tiling(pool, Pass::forward) || pool->inputs[0] != relu->outputs[0]) {
+    return Offer<Match>::refuse("no max pool with tiling windows follows");
+  }
+  if (!fused_backward_only(scope, relu->outputs[0], first + 2, true)) {
+    return Offer<Match>::refuse("others read the relu's output");
+  }
+  const ComputeNode& norm = *scope.node(first);
+  return Match{3, norm.inputs, forward_outputs(norm, pool->outputs[0]), {}};
+}
+
+/// Rows of one partial sum: about 64 KiB of x, so that its second pass reads the cache.
+std::int64_t rows_of_block(std::int64_t c) { return std::max<std::int64_t>(16384 / c, 8); }
+
+struct BlockSplit {
+  std::int64_t rows = 0, block_rows = 0, count = 0;
+
+  BlockSplit(std::int64_t all_rows, std::int64_t rows_per_block)
+      : rows(all_rows), block_rows(rows_per_block), count((all_rows + rows_per_block - 1) / rows_per_block) {}
+  std::int64_t size(std::int64_t block) const { return std::min(block_rows, rows - block * block_rows); }
+};
+
+/// Statistics and the affine map's factors. Determinism: blocks of constant size, combined in rising order in fp64: the
+/// same bits for any number of threads.
+struct Moments {
+  const float *x, *scale;
+  float *mean, *var_unbiased, *var_biased, *gain, *blocks;
+  std::int64_t c;
+  BlockSplit split;
+  float eps;
+
+  void run(int threads) const {
+    const Loops& loops = machine_loops();
+    parallel_ranges(threads, split.count, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t b = begin; b < end; ++b) {
+        loops.moments(x + b * split.block_rows * c, split.size(b), c, blocks + 2 * b * c, blocks + (2 * b + 1) * c);
+      }
+    });
+    parallel_ranges(split.count * c < kParallelElems ? 1 : threads, c,
+                    [&](std::int64_t begin, std::int64_t end) { combine(begin, end); });
+  }
+
+  void combine(std::int64_t begin, std::int64_t end) const {
+    const auto count = static_cast<double>(split.rows);
+    for (std::int64_t ch = begin; ch < end; ++ch) {
+      double sum = 0, squares = 0;
+      for (std::int64_t b = 0; b < split.count; ++b) {
+        sum += static_cast<double>(split.size(b)) * double{blocks[2 * b * c + ch]};
+      }
+      const double center = sum / count;
+      for (std::int64_t b = 0; b < split.count; ++b) {
+        const double distance = double{blocks[2 * b * c + ch]} - center;
+        squares += double{blocks[(2 * b + 1) * c + ch]} + static_cast<double>(split.size(b)) * distance * distance;
+      }
+      const double variance = squares / count;
+      mean[ch] = static_cast<float>(center);
+      var_biased[ch] = static_cast<float>(variance);
+      var_unbiased[ch] = static_cast<float>(squares / (count - 1));
+      gain[ch] = static_cast<float>(double{scale[ch]} / std::sqrt(double{var_biased[ch]} + double{eps}));
+    }
+  }
+};
+
+Tiles make_tiles(const Shape& x, const PoolParams& params) {
+  const std::int64_t kh = params.window.kernel_h, kw = params.window.kernel_w;
+  return {x.h(), x.w(), x.c(), x.h() / kh, x.w() / kw, kh, kw};
+}
+
+enum class Tail { none, relu, relu_add, relu_pool };
+
+template <Tail kTail>
+Offer<Kernel> make_forward(const Site& site) {
+  const ComputeNode& norm = site.node();
+  const Shape& x = site.shape(norm.inputs[0]);
+  const std::int64_t c = x.c(), rows = x.elems() / c;
+  const BlockSplit split(rows, rows_of_block(c));
+  Tiles tiles{};
+  if constexpr (kTail == Tail::relu_pool) tiles = make_tiles(x, std::get<PoolParams>(site.node(2).params));
+  WorkspaceLayout layout;
+  const std::int64_t gain = layout.add(c * 4), blocks = layout.add(split.count * 2 * c * 4);
+  const float eps = std::get<BatchNormParams>(norm.params).eps;
+  const int threads = site.threads();
+  const std::int64_t images = x.n();
+  Kernel kernel;
+  kernel.workspace_bytes = layout.size_bytes();
+  kernel.bind = [=](const Operands& at) -> Call {
+    const Moments moments{at.in(0),
+                          at.in(1),
+                          at.out(1),
+                          at.out(2),
+                          at.out(3),
+                          reinterpret_cast<float*>(at.workspace + gain),
+                          reinterpret_cast<float*>(at.workspace + blocks),
+                          c,
+                          split,
+                          eps};
+    const Affine affine{moments.mean, moments.gain, at.in(2)};
+    const float* other = kTail == Tail::relu_add ? at.in(3) : nullptr;
+    return [=, x_at = at.in(0), y = at.out(0)] {
+      moments.run(threads);
+      const Loops& loops = machine_loops();
+      if constexpr (kTail == Tail::relu_pool) {
+        parallel_ranges(threads, images * tiles.oh, [&](std::int64_t begin, std::int64_t end) {
+          loops.affine_relu_tiles(x_at, y, begin, end - begin, tiles, affine);
+        });
+      } else {
+        parallel_ranges(threads, rows, [&](std::int64_t begin, std::int64_t end) {
+          loops.affine(x_at + begin * c, other == nullptr ? nullptr : other + begin * c, y + begin * c, end - begin, c,
+                       affine, kTail != Tail::none);
+        });
+      }
+    };
+  };
+  return kernel;
+}
+
+// ---- inference ------------------------------------------------------------------------------------------------------
+
+Offer<Match> match_inference(const Scope& scope, std::size_t first) {
+  const ComputeNode* norm = scope.node(first);
+  if (!is_op(norm, OpKind::batch_norm, Pass::inference)) return Offer<Match>::refuse("not an inference batch norm");
+  Match match{1, norm->inputs, norm->outputs, {}};
+  const ComputeNode* relu = scope.follower(first, first + 1);
+  if (is_relu(relu, Pass::forward) && relu->inputs[0] == norm->outputs[0] &&
+      scope.only_reader(norm->outputs[0], first + 1)) {
+    match.node_count = 2;
+    match.outputs = relu->outputs;
+  }
+  return match;
+}
+
+Offer<Kernel> make_inference(const Site& site) {
+  const Shape& x = site.shape(site.node().inputs[0]);
+  const std::int64_t c = x.c(), rows = x.elems() / c, zero_bytes = c * 4;
+  const bool relu = site.match->node_count == 2;
+  Kernel kernel;
+  kernel.workspace_bytes = align_slot(zero_bytes);
+  kernel.bind = [=, threads = site.threads()](const Operands& at) -> Call {
+    auto* zero = reinterpret_cast<float*>(at.workspace);
+    const Affine affine{zero, at.in(1), at.in(2)};
+    return [=, x_at = at.in(0), y = at.out(0)] {
+      std::fill_n(zero, c, 0.0f);
+      parallel_ranges(threads, rows, [&](std::int64_t begin, std::int64_t end) {
+        machine_loops().affine(x_at + begin * c, nullptr, y + begin * c, end - begin, c, affine, relu);
+      });
+    };
+  };
+  return kernel;
+}
+
+// ---- backward -------------------------------------------------------------------------------------------------------
+
+/// Inputs of all backward matches: x dy scale mean var_biased [bias, where a relu's sign is found again].
+Match backward_match(const Scope& scope, std::size_t first, std::size_t count, TensorId dy) {
+  const std::size_t index = first + count - 1;
+  const ComputeNode& norm = *scope.node(index);
+  Match match{count, norm.inputs, norm.outputs, {}};
+  match.inputs[1] = dy;
+  if (count > 1) {
+    const TensorInfo& scale = scope.graph().tensor(norm.inputs[2]);
+    for (const NormInfo& info : scope.graph().norms()) {
+      if (info.scale_param != scale.param) continue;
+      match.inputs.push_back(scope.graph().params()[static_cast<std::size_t>(info.bias_param)].weight);
+    }
+  }
+  // dx takes over x, element by element.
+  if (scope.last_use(norm.inputs[0], index)) match.aliases.push_back({norm.outputs[0], norm.inputs[0]});
+  return match;
+}
+
+Offer<Match> match_grad(const Scope& scope, std::size_t first) {
+  const ComputeNode* norm = scope.node(first);
+  if (!is_op(norm, OpKind::batch_norm, Pass::backward)) return Offer<Match>::refuse("not a batch norm's gradient");
+  return backward_match(scope, first, 1, norm->inputs[1]);
+}
+
+Offer<Match> match_relu_grad(const Scope& scope, std::size_t first) {
+  if (!is_relu_norm_grad(scope, first)) return Offer<Match>::refuse("not the gradients of relu and batch norm");
+  Match match = backward_match(scope, first, 2, scope.node(first)->inputs[1]);
+  if (match.inputs.size() != 6) return Offer<Match>::refuse("the batch norm's bias is unknown");
+  return match;
+}
+
+Offer<Match> match_pool_relu_grad(const Scope& scope, std::size_t first) {
+  if (!is_pool_relu_norm_grad(scope, first)) {
+    return Offer<Match>::refuse("not the gradients of a tiling max pool, relu and batch norm");
+  }
+  Match match = backward_match(scope, first, 3, scope.node(first)->inputs[1]);
+  if (match.inputs.size() != 6) return Offer<Match>::refuse("the batch norm's bias is unknown");
+  return match;
+}
+
+/// Turns partial sums into dscale, dbias and the factors of dx.
+struct GradFactors {
+  const float *scale, *mean, *var_biased, *blocks;
+  float *dscale, *dbias, *gain, *slope, *offset;
+  std::int64_t c, block_count, rows;
+  float eps;
+
+  /// The gain as the forward pass computed it, so that relu's sign is found again exactly.
+  void prepare() const {
+    for (std::int64_t ch = 0; ch < c; ++ch) {
+      gain[ch] = static_cast<float>(double{scale[ch]} / std::sqrt(double{var_biased[ch]} + double{eps}));
+    }
+  }
+
+  void combine(std::int64_t begin, std::int64_t end) const {
+    const auto count = static_cast<double>(rows);
+    for (std::int64_t ch = begin; ch < end; ++ch) {
+      double sum = 0, sum_gx = 0;
+      for (std::int64_t b = 0; b < block_count; ++b) {
+        sum += double{blocks[2 * b * c + ch]};
+        sum_gx += double{blocks[(2 * b + 1) * c + ch]};
+      }
+      const double inverse = 1.0 / std::sqrt(double{var_biased[ch]} + double{eps});
+      const double factor = double{scale[ch]} * inverse;
+      dscale[ch] = static_cast<float>(sum_gx * inverse);
+      dbias[ch] = static_cast<float>(sum);
+      slope[ch] = static_cast<float>(-factor * inverse * inverse * sum_gx / count);
+      offset[ch] = static_cast<float>(-factor * sum / count);
+    }
+  }
+};
+
+template <Tail kTail>
+Offer<Kernel> make_backward(const Site& site) {
+  constexpr bool kPooled = kTail == Tail::relu_pool;
+  const TensorId x_id = site.match->inputs[0];
+  const Shape& x = site.shape(x_id);
+  const std::int64_t c = x.c(), rows = x.elems() / c, images = x.n();
+  Tiles tiles{};
+  if constexpr (kPooled) tiles = make_tiles(x, std::get<PoolParams>(site.node(0).params));
+  // Blocks of pixel rows of the pooled image, or of pixels.
+  const BlockSplit split =
+      kPooled ? BlockSplit(images * tiles.oh, std::max<std::int64_t>(rows_of_block(c) / (tiles.kh * tiles.w), 1))
+              : BlockSplit(rows, rows_of_block(c));
+  WorkspaceLayout layout;
+  const std::int64_t factors_at = layout.add(3 * c * 4), blocks_at = layout.add(split.count * 2 * c * 4);
+  const float eps = std::get<BatchNormParams>(site.node(site.match->node_count - 1).params).eps;
+  const int threads = site.threads();
+  Kernel kernel;
+  kernel.workspace_bytes = layout.size_bytes();
+  kernel.bind = [=](const Operands& at) -> Call {
+    auto* gain = reinterpret_cast<float*>(at.workspace + factors_at);
+    auto* blocks = reinterpret_cast<float*>(at.workspace + blocks_at);
+    const GradFactors factors{at.in(2), at.in(3),     at.in(4), blocks,      at.out(1), at.out(2), gain,
+                              gain + c, gain + 2 * c, c,        split.count, rows,      eps};
+    const Affine affine{at.in(3), gain, kTail == Tail::none ? nullptr : at.in(5)};
+    const AffineGrad grad{at.in(3), gain, gain + c, gain + 2 * c};
+    return [=, x_at = at.in(0), dy = at.in(1), dx = at.out(0)] {
+      const Loops& loops = machine_loops();
+      factors.prepare();
+      parallel_ranges(threads, split.count, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t b = begin; b < end; ++b) {
+          float *sum_g = blocks + 2 * b * c, *sum_gx = blocks + (2 * b + 1) * c;
+          const std::int64_t from = b * split.block_rows;
+          if constexpr (kPooled) {
+            loops.grad_sums_tiles(x_at, dy, from, split.size(b), tiles, affine, sum_g, sum_gx);
+          } else {
+            loops.grad_sums(x_at + from * c, dy + from * c, split.size(b), c, affine, kTail != Tail::none, sum_g,
+                            sum_gx);
+          }
+        }
+      });
+      parallel_ranges(split.count * c < kParallelElems ? 1 : threads, c,
+                      [&](std::int64_t begin, std::int64_t end) { factors.combine(begin, end); });
+      parallel_ranges(threads, kPooled ? images : rows, [&](std::int64_t begin, std::int64_t end) {
+        if constexpr (kPooled) {
+          loops.affine_grad_tiles(x_at, dy, dx, begin, end - begin, tiles, affine, grad);
+        } else {
+          loops.affine_grad(x_at + begin * c, dy + begin * c, dx + begin * c, end - begin, c, affine, grad,
+                            kTail != Tail::none);
+        }
+      });
+    };
+  };
+  return kernel;
+}
+
+}  // namespace
+
+std::vector<Implementation> norm_implementations() {
+  return {{"own.norm_relu_pool", match_norm_relu_pool, make_forward<Tail::relu_pool>},
+          {"own.norm_relu_add", match_norm_relu_add, make_forward<Tail::relu_add>},
+          {"own.norm_relu", match_norm_relu, make_forward<Tail::relu>},
+          {"own.norm", match_norm, make_forward<Tail::none>},
+          {"own.norm_folded", match_inference, make_inference},
+          {"own.pool_relu_norm_grad", match_pool_relu_grad, make_backward<Tail::relu_pool>},
+          {"own.relu_norm_grad", match_relu_grad, make_backward<Tail::relu>},
+          {"own.norm_grad", match_grad, make_backward<Tail::none>}};
+}
+
+}  // namespace renai::cpu
