@@ -19,8 +19,9 @@ struct Bench {
   Blueprint blueprint;
   Engine engine;
   Sampler sampler;
-  Loader loader;
-  StepSchedule schedule;
+  std::unique_ptr<StepSchedule> schedule_owner;
+  Loader loader;  // After the schedule: its threads wait for the schedule's events and end first.
+  StepSchedule& schedule;
 
   Bench(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& run)
       : blueprint(make_blueprint(recipe, shape, *run.backend, *run.communicator)),
@@ -28,7 +29,8 @@ struct Bench {
         sampler(SamplerConfig{dataset.size(), recipe.global_batch, recipe.logical_shards, recipe.seed, true}),
         loader(LoaderConfig{blueprint.slot, engine.staging(), recipe.loader_threads,
                             Augmentation::parse(recipe.augment), recipe.seed}),
-        schedule(engine, recipe, TaskData{&dataset, nullptr}, &sampler, nullptr, loader) {
+        schedule(*(schedule_owner = std::make_unique<StepSchedule>(engine, recipe, TaskData{&dataset, nullptr},
+                                                                   &sampler, nullptr, loader))) {
     initialize_state(engine, recipe.seed);
   }
 };

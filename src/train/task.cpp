@@ -46,8 +46,8 @@ struct DeepLearningTask::Impl {
   Engine* engine;
   Options options;
   std::optional<Sampler> train_sampler, val_sampler;
-  std::unique_ptr<Loader> loader;
   std::unique_ptr<StepSchedule> schedule;
+  std::unique_ptr<Loader> loader;  // After the schedule: its threads wait for the schedule's events and end first.
   Audit audit;
   FaultPlan fault;
   std::optional<TraceWriter> trace;
