@@ -58,7 +58,7 @@ class Loader {
   /// Returns the buffer (0: A, 1: B) of job k. Errors: DataError of the read that failed; PeerError-free: never waits
   /// for ranks.
   int wait(std::int64_t k);
-  /// The buffer of job k is free again once `copied` is reached.
+  /// The buffer of job k is free again once `copied` is reached. `copied` must outlive the loader.
   void release(std::int64_t k, const Event& copied);
   std::chrono::nanoseconds waited() const;  ///< Total time spent in wait().
   /// Order-dependent digest of the sample ids of job k, valid between wait(k) and release(k).
