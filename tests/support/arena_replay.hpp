@@ -59,19 +59,27 @@ class ArenaReplay {
   }
 
  private:
-  void claim(std::int64_t offset, std::int64_t size, int tag) {
+  /// Calls visit(owner) for each slot of the interval; the arena's end is a problem of its own.
+  template <typename Visit>
+  void visit_slots(std::int64_t offset, std::int64_t size, const std::string& what, const Visit& visit) {
     for (std::int64_t at = offset / kSlotAlignment; at * kSlotAlignment < offset + size; ++at) {
-      owner_.at(static_cast<std::size_t>(at)) = tag;
+      if (static_cast<std::size_t>(at) < owner_.size()) {
+        visit(owner_[static_cast<std::size_t>(at)]);
+      } else if (problem_.empty()) {
+        problem_ = plan_.spec.name + ": " + what + " lies outside the arena";
+      }
     }
   }
 
+  void claim(std::int64_t offset, std::int64_t size, int tag) {
+    visit_slots(offset, size, "a claim", [&](int& owner) { owner = tag; });
+  }
+
   void check(std::int64_t offset, std::int64_t size, int tag, const std::string& what) {
-    for (std::int64_t at = offset / kSlotAlignment; at * kSlotAlignment < offset + size; ++at) {
-      if (owner_.at(static_cast<std::size_t>(at)) != tag && problem_.empty()) {
-        problem_ = plan_.spec.name + ": " + what + " was overwritten by " +
-                   std::to_string(owner_[static_cast<std::size_t>(at)] - 1);
-      }
-    }
+    visit_slots(offset, size, what, [&](int owner) {
+      if (owner == tag || !problem_.empty()) return;
+      problem_ = plan_.spec.name + ": " + what + " was overwritten by " + std::to_string(owner - 1);
+    });
   }
 
   int tag(TensorId tensor) const { return 1 + root_[static_cast<std::size_t>(tensor)]; }
