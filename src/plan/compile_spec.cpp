@@ -30,7 +30,7 @@ void check_request(const SpecRequest& request) {
     throw UserError(std::to_string(request.channels) + " input channels", "an image has at least one channel",
                     "give a positive number");
   }
-  if (request.resolutions.empty() && request.train_samples == 0 && request.val_samples == 0) {
+  if (request.train_samples == 0 && request.val_samples == 0) {
     throw DataError("no shape variants", "there is neither a training nor a validation set", "pack a data set first");
   }
 }
@@ -47,15 +47,6 @@ Rows shard_rows(const BatchSplit& split) {
   return rows;
 }
 
-/// Distinct sizes in the order of their first phase.
-std::vector<std::int64_t> distinct_sizes(const std::vector<ResolutionPhase>& phases) {
-  std::vector<std::int64_t> sizes;
-  for (const ResolutionPhase& phase : phases) {
-    if (std::find(sizes.begin(), sizes.end(), phase.size) == sizes.end()) sizes.push_back(phase.size);
-  }
-  return sizes;
-}
-
 }  // namespace
 
 std::string ShapeId::str() const {
@@ -69,8 +60,9 @@ std::vector<CompileSpec> make_specs(const SpecRequest& request) {
   const auto add = [&](std::string name, VariantKind kind, std::int64_t rows, std::int64_t size, bool last) {
     specs.push_back({std::move(name), kind, {rows, size, size, request.channels}, last});
   };
-  std::vector<std::int64_t> sizes = distinct_sizes(request.resolutions);
-  if (!sizes.empty() || request.train_samples > 0) {
+  std::vector<std::int64_t> sizes;
+  for (const ResolutionPhase& phase : request.resolutions) sizes.push_back(phase.size);
+  if (request.train_samples != 0) {
     RENAI_CHECK(!sizes.empty(), "a training set has at least one resolution");
     if (sizes.size() == 1) sizes.push_back(sizes[0]);
     const Rows rows =
@@ -90,16 +82,6 @@ std::vector<CompileSpec> make_specs(const SpecRequest& request) {
   }
   verify(specs);
   return specs;
-}
-
-int find_variant(std::span<const CompileSpec> specs, VariantKind kind, std::int64_t size, bool last) {
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    const CompileSpec& spec = specs[i];
-    if (spec.kind == kind && spec.last == last && spec.shape.h == size && spec.shape.w == size) {
-      return static_cast<int>(i);
-    }
-  }
-  return -1;
 }
 
 void verify(std::span<const CompileSpec> specs) {

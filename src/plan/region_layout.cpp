@@ -76,6 +76,14 @@ class Layout {
     return bytes;
   }
 
+  std::int64_t largest_bytes(TensorId id) const {
+    std::int64_t bytes = 0;
+    for (std::size_t spec = 0; spec < request_.specs.size(); ++spec) {
+      bytes = std::max(bytes, tensor_bytes(request_, spec, id));
+    }
+    return bytes;
+  }
+
   void place_params(std::string_view parent, TensorId ParamInfo::*member) {
     const RegionIndex whole = open(std::string(parent));
     for (const Segment& segment : segments_) {
@@ -148,7 +156,7 @@ class Layout {
     close(region);
   }
 
-  /// Slots A and B, then the staged tensors, which have room for the largest shard.
+  /// Slots A and B, then the staged tensors, which have room for the largest shard of any variant.
   void place_input() {
     for (const auto& [name, tensor] :
          {std::pair{names::kSlotA, graph_.parts().slot_a}, std::pair{names::kSlotB, graph_.parts().slot_b}}) {
@@ -161,7 +169,8 @@ class Layout {
       const TensorRole role = graph_.tensors()[i].role;
       if (role == TensorRole::labels || role == TensorRole::mix_labels || role == TensorRole::mix_lambda ||
           role == TensorRole::sample_weights) {
-        place_tensor(static_cast<TensorId>(i), staged, request_.slot.rows * dtype_bytes(tensor_dtype(role)));
+        const auto id = static_cast<TensorId>(i);
+        place_tensor(id, staged, std::max(request_.slot.rows * dtype_bytes(tensor_dtype(role)), largest_bytes(id)));
       }
     }
     place_or_skip(graph_.parts().control, staged, static_cast<std::int64_t>(sizeof(ControlBlock)), true);

@@ -16,7 +16,7 @@ struct FixedPlace {
 };
 
 struct RegionLayout {
-  std::vector<Region> regions;      ///< Rising offsets; "transient" last with size 0 until the planner sets it.
+  std::vector<Region> regions;  ///< Parents before children; "transient" last, with size 0 until the planner sets it.
   std::vector<FixedPlace> tensors;  ///< By graph tensor.
   RegionIndex transient = -1;
 };

@@ -49,16 +49,13 @@ struct SpecRequest {
   std::int64_t channels = 1;
 };
 
-/// 2k + 2 variants: training base and last for each distinct phase resolution, then validation base and last. Where an
-/// epoch has no partial batch, `*_last` repeats the base shape (equal ShapeIds collapse in the atlas); where it has no
-/// full batch, base repeats last. One training resolution stands for both the base and the "lowres" pair. Without
-/// validation samples there are no validation variants; without resolutions and training samples no training variants.
-/// A validation batch or resolution of 0 takes the training one.
-/// Errors: UserError and DataError of split_batches; UserError for sizes below 1.
+/// 2k + 2 variants: training base and last for each phase in order, then validation base and last. Where an epoch has
+/// no partial batch, `*_last` repeats the base shape (equal ShapeIds collapse in the atlas); where it has no full
+/// batch, base repeats last. A single phase stands for both the base and the "lowres" pair. Without training samples
+/// there are no training variants, without validation samples no validation variants. A validation batch of 0 is the
+/// training one, a validation resolution of 0 the first phase's. Errors: UserError and DataError of split_batches;
+/// UserError for sizes below 1; DataError when there are no samples.
 std::vector<CompileSpec> make_specs(const SpecRequest& request);
-
-/// The variant of a kind, resolution and place in the epoch; -1 when there is none.
-int find_variant(std::span<const CompileSpec> specs, VariantKind kind, std::int64_t size, bool last);
 
 /// Unique names, no empty shape, equal channels. Errors: InternalError.
 void verify(std::span<const CompileSpec> specs);
