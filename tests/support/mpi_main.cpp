@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "leak_check_off.hpp"
+
 namespace {
 
 class FailurePrinter : public ::testing::EmptyTestEventListener {

@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 
+#include "../../support/leak_check_off.hpp"
 #include "renai/comm/mpi.hpp"
 
 namespace {

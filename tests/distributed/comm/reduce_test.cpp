@@ -22,7 +22,8 @@ constexpr milliseconds kLong{30'000};
 constexpr int kComm = 2;
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 class Reduce : public ::testing::Test {
@@ -141,7 +142,7 @@ TEST_F(Reduce, AllGatherPlacesEveryBlock) {
 
 TEST_F(Reduce, NamesTheMissingRankAndTheStage) {
   if (ranks() == 1) GTEST_SKIP() << "needs two ranks";
-  const auto comm = mpi->make_communicator(milliseconds{300});
+  const auto comm = mpi->make_communicator(milliseconds{700});
   meet();
   if (rank() == last()) return;
   std::vector<float> values(4, 1.0f);
@@ -158,7 +159,7 @@ TEST_F(Reduce, NamesTheMissingRankAndTheStage) {
     EXPECT_THAT(error.what(), HasSubstr("while reducing gradient bucket 1"));
     EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(rank() == 0 ? last() : 0)));
   }
-  EXPECT_LT(testing::seconds_since(start), 3.0);
+  EXPECT_LT(testing::seconds_since(start), 5.0);
 }
 
 TEST_F(Reduce, AReportedFailureEndsAReduction) {
