@@ -221,13 +221,18 @@ TEST_P(RunningFree, DeviationIsWithinThreeTimesThatOfTorch) {
     rounding = std::max(rounding, run.loss_fp64[step] * static_cast<double>(std::numeric_limits<float>::epsilon()));
   }
   EXPECT_LE(own, kFreeFactor * of_torch + rounding) << "PyTorch's own deviation is " << of_torch;
-  for (std::size_t i = 0; i < run.parameters.size(); ++i) {
-    const double deviation = std::abs(run.final_norm_fp32[i] - run.final_norm_fp64[i]);
-    const double tolerance = 1e-5 * run.final_norm_fp64[i] + kFreeFactor * deviation;
-    EXPECT_NEAR(norm(harness.param(run.parameters[i])), run.final_norm_fp64[i], tolerance) << run.parameters[i];
-  }
   RecordProperty("deviation", scientific(own));
   RecordProperty("deviation_of_torch", scientific(of_torch));
+  if (item.undecided) return;  // One run of PyTorch is no measure of where the weights may end.
+  double norm_deviation = 1e-6;
+  for (std::size_t i = 0; i < run.parameters.size(); ++i) {
+    const double deviation = std::abs(run.final_norm_fp32[i] - run.final_norm_fp64[i]);
+    norm_deviation = std::max(norm_deviation, deviation / run.final_norm_fp64[i]);
+  }
+  for (std::size_t i = 0; i < run.parameters.size(); ++i) {
+    const double tolerance = kFreeFactor * norm_deviation * run.final_norm_fp64[i];
+    EXPECT_NEAR(norm(harness.param(run.parameters[i])), run.final_norm_fp64[i], tolerance) << run.parameters[i];
+  }
 }
 
 std::vector<GoldenCase> cases(bool with_full_size) {
@@ -238,9 +243,7 @@ std::vector<GoldenCase> cases(bool with_full_size) {
       result.push_back({backend, "resnet9_narrow", shards, 32, 32, 3});
     }
   }
-  if (with_full_size) {
-    for (const int shards : {1, 8}) result.push_back({"cpu", "resnet9", shards, 32, 32, 3, true});
-  }
+  if (with_full_size) result.push_back({"cpu", "resnet9", 1, 32, 32, 3, true});
   return result;
 }
 
