@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -61,6 +64,18 @@ inline Manifest pack_small(const std::filesystem::path& out, std::int64_t train 
   options.out = out;
   options.shard_samples = shard_samples;
   return pack_synthetic(synthetic, options);
+}
+
+/// The same as a copy of one that is packed once: packing flushes to disk, which is slow.
+inline void copy_small(const std::filesystem::path& out, std::int64_t train = 50, std::int64_t val = 20,
+                       std::int64_t shard_samples = 16) {
+  static std::map<std::array<std::int64_t, 3>, std::unique_ptr<Folder>> packed;
+  std::unique_ptr<Folder>& folder = packed[{train, val, shard_samples}];
+  if (!folder) {
+    folder = std::make_unique<Folder>();
+    pack_small(*folder / "set", train, val, shard_samples);
+  }
+  std::filesystem::copy(*folder / "set", out);
 }
 
 /// The message of the error of type `E` that `call` throws; a test failure for anything else.

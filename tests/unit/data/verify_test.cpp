@@ -1,0 +1,136 @@
+// Inspecting, verifying and adopting sets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "data_files.hpp"
+#include "renai/io/hdf5.hpp"
+
+namespace renai {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using testing::copy_small;
+using testing::Folder;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::pack_small;
+using testing::slurp;
+using testing::spill;
+using Json = nlohmann::ordered_json;
+
+const char* const kShard = "train-00001-of-00004.h5";
+
+void flip_byte(const fs::path& shard, const std::string& dataset, std::int64_t at) {
+  const auto place = static_cast<std::size_t>(H5File::open(shard).info(dataset).file_offset + at);
+  std::string bytes = slurp(shard);
+  bytes[place] = static_cast<char>(bytes[place] ^ 1);
+  spill(shard, bytes);
+}
+
+/// A set without any digest, as another program would leave it.
+void write_bare(const fs::path& set) {
+  copy_small(set, 12, 4, 8);
+  Json json = Json::parse(slurp(set / "manifest.json"));
+  for (Json& split : json["splits"]) {
+    for (Json& shard : split["shards"]) {
+      shard.erase("digest");
+      const fs::path path = set / shard["file"].get<std::string>();
+      const std::int64_t n = shard["samples"].get<std::int64_t>();
+      std::vector<std::byte> labels(static_cast<std::size_t>(n * 4)), images(static_cast<std::size_t>(n * 60));
+      {
+        const H5File file = H5File::open(path);
+        file.read("labels", DType::i32, 0, n, labels);
+        file.read("images", DType::u8, 0, n, images);
+      }
+      H5File file = H5File::create(path);
+      file.write_all("labels", DType::i32, {&n, 1}, labels);
+      file.write_all("images", DType::u8, std::array<std::int64_t, 4>{n, 6, 5, 2}, images);
+      file.set_attribute("/", "note", std::string("keep me"));
+      file.close();
+    }
+  }
+  spill(set / "manifest.json", json.dump());
+}
+
+TEST(Verify, AWholeSetIsRight) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  const std::string text = verify_dataset(folder / "set");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6);
+  EXPECT_THAT(text, HasSubstr(kShard));
+  EXPECT_THAT(verify_dataset(folder / ("set/" + std::string(kShard))), HasSubstr("digest right"));
+}
+
+TEST(Verify, NamesShardAndSampleOfAFlippedPixel) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  flip_byte(folder / ("set/" + std::string(kShard)), "images", 11 * 60 + 59);
+  const auto expected = AllOf(HasSubstr(kShard), HasSubstr("sample 11"));
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), expected);
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / ("set/" + std::string(kShard))); }), expected);
+}
+
+TEST(Verify, FindsAChangedLabelAndAnExchangedShard) {
+  const Folder folder;
+  copy_small(folder / "a", 50, 20, 16);
+  // Label 1 becomes 0: in range, so only the digest can tell. Sample 16 is the shard's first, with label 1.
+  flip_byte(folder / ("a/" + std::string(kShard)), "labels", 0);
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "a"); }),
+              AllOf(HasSubstr(kShard), HasSubstr("labels")));
+  copy_small(folder / "b", 50, 20, 16);
+  fs::copy_file(folder / "b/train-00000-of-00004.h5", folder / ("b/" + std::string(kShard)),
+                fs::copy_options::overwrite_existing);
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "b"); }),
+              AllOf(HasSubstr(kShard), HasSubstr("manifest's digest")));
+}
+
+TEST(Verify, WithoutDigestsAdoptionIsNamedAndWorks) {
+  const Folder folder;
+  write_bare(folder / "set");
+  EXPECT_EQ(Dataset::open(folder / "set", "train").size(), 12);
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("--adopt"));
+  adopt_dataset(folder / "set");
+  verify_dataset(folder / "set");
+  const Folder other;
+  EXPECT_EQ(load_manifest(folder / "set").digest(), pack_small(other / "set", 12, 4, 8).digest());
+  const fs::path shard = folder / "set/train-00001-of-00002.h5";
+  EXPECT_EQ(H5File::open(shard).string_attribute("/", "note"), "keep me");
+  const std::string adopted = slurp(shard);
+  adopt_dataset(folder / "set");
+  EXPECT_EQ(slurp(shard), adopted) << "nothing is left to do";
+  flip_byte(shard, "images", 60 * 2);
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("sample 2"));
+}
+
+TEST(Verify, AdoptionDoesNotBlessDamage) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  flip_byte(folder / ("set/" + std::string(kShard)), "images", 7);
+  EXPECT_THAT(message_of<DataError>([&] { adopt_dataset(folder / "set"); }), HasSubstr("sample 0"));
+}
+
+TEST(Inspect, PrintsSetAndShard) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  const Manifest manifest = load_manifest(folder / "set");
+  EXPECT_THAT(inspect_dataset(folder / "set", false),
+              AllOf(HasSubstr("6x5x2"), HasSubstr("split train: 50 samples, 16 to 17 of a class"), HasSubstr(kShard),
+                    HasSubstr(manifest.digest())));
+  const Json set = Json::parse(inspect_dataset(folder / "set", true));
+  EXPECT_EQ(set["splits"][1]["samples"], 20);
+  EXPECT_EQ(set["splits"][0]["shards"][3]["samples"], 2);
+  const Json shard = Json::parse(inspect_dataset(folder / ("set/" + std::string(kShard)), true));
+  EXPECT_EQ(shard["samples"], 16);
+  EXPECT_EQ(shard["read"], "directly");
+  EXPECT_THAT(inspect_dataset(folder / ("set/" + std::string(kShard)), false), HasSubstr("sample_digests"));
+  message_of<UserError>([&] { inspect_dataset(folder / "none", false); });
+  fs::remove(folder / ("set/" + std::string(kShard)));
+  EXPECT_THAT(message_of<DataError>([&] { inspect_dataset(folder / "set", false); }), HasSubstr("missing"));
+}
+
+}  // namespace
+}  // namespace renai
