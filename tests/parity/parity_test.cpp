@@ -1,37 +1,15 @@
-// Every operator of a backend against the reference backend, and the reference's gradients against differences.
+// Every operator of a backend against the reference backend.
 
-#include <gtest/gtest.h>
-
-#include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <random>
 
-#include "op_instance.hpp"
-#include "renai/base/error.hpp"
+#include "operator_test.hpp"
 #include "tolerances.hpp"
-#include "under_test.hpp"
 
 namespace renai::test {
 namespace {
 
-std::vector<OpCase> all_cases() {
-  std::vector<OpCase> cases;
-  for (const std::string& op : op_case_files()) {
-    const std::vector<OpCase> of_op = read_op_cases(RENAI_CASES_DIR, op);
-    cases.insert(cases.end(), of_op.begin(), of_op.end());
-  }
-  return cases;
-}
-
-/// Fresh data in each run; RENAI_TEST_SEED repeats one.
-std::uint64_t run_seed() {
-  static const std::uint64_t seed = [] {
-    const char* given = std::getenv("RENAI_TEST_SEED");
-    return given != nullptr ? std::strtoull(given, nullptr, 10) : std::uint64_t{std::random_device{}()};
-  }();
-  return seed;
-}
+using OperatorParity = OperatorTest;
 
 std::optional<float> first_not_finite(std::span<const float> values) {
   for (const float value : values) {
@@ -39,72 +17,6 @@ std::optional<float> first_not_finite(std::span<const float> values) {
   }
   return std::nullopt;
 }
-
-double greatest(std::span<const float> values) {
-  double result = 0;
-  for (const float value : values) result = std::max(result, std::abs(double{value}));
-  return result;
-}
-
-class OperatorParity : public ::testing::TestWithParam<OpCase> {
- protected:
-  void SetUp() override {
-    try {
-      backend_ = make_backend_under_test();
-    } catch (const BackendError& error) {
-      GTEST_SKIP() << error.what();
-    }
-    instance_ = make_op_instance(GetParam(), run_seed());
-    tested_ = std::make_unique<OpHarness>(instance_.graph, *backend_, instance_.variant, instance_.slot);
-  }
-
-  std::unique_ptr<OpHarness> reference_harness(Backend& reference) const {
-    return std::make_unique<OpHarness>(instance_.graph, reference, instance_.variant, instance_.slot);
-  }
-
-  const std::string& name_of(TensorId id) const { return tested_->graph().tensor(id).name; }
-
-  /// sum(dy * y) of one gradient check, and the sum of absolute terms.
-  struct Objective {
-    double value = 0, absolute = 0;
-  };
-  Objective objective(const OpInstance::GradientCheck& check) {
-    const std::vector<float> y = tested_->get(check.y);
-    if (check.dy == kNoTensor) {
-      const double mean = double{y[0]} / static_cast<double>(instance_.variant.n);
-      return {mean, std::abs(mean)};
-    }
-    const auto dy = std::find_if(instance_.floats.begin(), instance_.floats.end(),
-                                 [&](const OpInstance::FloatInput& input) { return input.tensor == check.dy; });
-    Objective result;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      const double term = double{y[i]} * double{dy->values[i]};
-      result.value += term;
-      result.absolute += std::abs(term);
-    }
-    return result;
-  }
-
-  Objective objective_at(const OpInstance::GradientCheck& check, float& element, double shift) {
-    const float kept = element;
-    element = static_cast<float>(double{kept} + shift);
-    set_inputs(instance_, *tested_);
-    tested_->run();
-    element = kept;
-    return objective(check);
-  }
-
-  /// Derivative by one element; the steps taken are the rounded ones.
-  double difference(const OpInstance::GradientCheck& check, float& element) {
-    const double h = kDifferenceStep;
-    const auto at = [&](double shift) { return objective_at(check, element, shift).value; };
-    return (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
-  }
-
-  OpInstance instance_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<OpHarness> tested_;
-};
 
 void take_absolute(OpInstance& instance) {
   for (OpInstance::FloatInput& input : instance.floats) {
@@ -168,30 +80,6 @@ TEST_P(OperatorParity, WritesEveryElementTheSameWayTwice) {
     }
   }
 }
-
-TEST_P(OperatorParity, GradientsAreDerivatives) {
-  SCOPED_TRACE("RENAI_TEST_SEED=" + std::to_string(run_seed()));
-  if (backend_->name() != "reference") GTEST_SKIP() << "compared with the reference's gradients instead";
-  constexpr std::size_t kMostElements = 48;
-  std::mt19937_64 random(run_seed());
-  for (const OpInstance::GradientCheck& check : instance_.gradients) {
-    SCOPED_TRACE(name_of(check.gradient));
-    set_inputs(instance_, *tested_);
-    tested_->run();
-    const std::vector<float> gradient = tested_->get(check.gradient);
-    const double bound = difference_tolerance(objective(check).absolute, greatest(gradient), check.linear);
-    auto input = std::find_if(instance_.floats.begin(), instance_.floats.end(),
-                              [&](const OpInstance::FloatInput& floats) { return floats.tensor == check.input; });
-    ASSERT_NE(input, instance_.floats.end());
-    const std::size_t count = std::min(gradient.size(), kMostElements);
-    for (std::size_t k = 0; k < count; ++k) {
-      const std::size_t i = count == gradient.size() ? k : random() % gradient.size();
-      EXPECT_NEAR(double{gradient[i]}, difference(check, input->values[i]), bound) << "element " << i;
-    }
-  }
-}
-
-std::string case_name(const ::testing::TestParamInfo<OpCase>& info) { return info.param.op + "_" + info.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(Cases, OperatorParity, ::testing::ValuesIn(all_cases()), case_name);
 

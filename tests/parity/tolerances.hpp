@@ -1,7 +1,7 @@
 #pragma once
 // How far a backend may be from the reference, and differences from derivatives. u = 2^-24 is the rounding unit of f32.
 //
-// Sums of products (conv2d, linear, pools). The reference is exact but for one rounding. Any order of summation of n
+// Sums of products (conv2d, linear, averages). The reference is exact but for one rounding. Any order of summation of n
 // products in fp32 errs by at most gamma(n + 1) * sum|a b|, gamma(k) = k u / (1 - k u) (Higham, Accuracy and Stability
 // of Numerical Algorithms, section 3.1); fused multiply-adds only lower it. sum|a b| is measured: the reference run on
 // absolute values. The bound holds for each element, with one more rounding for the division of an average.
@@ -11,6 +11,7 @@
 //   batch_norm       8: the sums' error n u passes through 1 / sqrt(var + eps), scale 0.5..1.5 and three terms of dx.
 //   activation       4: exp, erf and tanh of vector libraries err by up to 4 units in the last place; n + 8 = 9 covers
 //                       the products around them.
+//   max_pool         4: dx is a sum of at most n of the dy, each at most 1, whose partial sums may exceed the result.
 //   normalize_input  8: four taps; their weights come from a coordinate with an error of u times the crop's extent.
 //   softmax ...      8: exp and log as above in a sum over classes.
 //
@@ -31,7 +32,7 @@ inline constexpr double kUnitRoundoff = 0x1.0p-24;
 
 /// True where the tolerance is measured on absolute values.
 inline bool is_sum_of_products(const std::string& op) {
-  return op == "conv2d" || op == "linear" || op == "avg_pool" || op == "global_avg_pool" || op == "max_pool";
+  return op == "conv2d" || op == "linear" || op == "avg_pool" || op == "global_avg_pool";
 }
 
 /// `absolute_sum` = sum|a b| of one element with n products.
@@ -41,7 +42,7 @@ inline double product_sum_tolerance(std::int64_t n, double absolute_sum) {
 }
 
 inline double amplification(const std::string& op) {
-  if (op == "activation") return 4;
+  if (op == "activation" || op == "max_pool") return 4;
   if (op == "batch_norm" || op == "normalize_input" || op == "softmax_cross_entropy") return 8;
   throw InternalError("looking up a tolerance", "operator '" + op + "' has none");
 }

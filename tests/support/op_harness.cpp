@@ -13,6 +13,8 @@ OpGraph::OpGraph() {
   parts_.nodes.resize(kGraphIdCount);
   parts_.options.logical_shards = 1;
   parts_.model.name = "hand-built";
+  parts_.model.layers.resize(1);  // What add_compute's nodes belong to.
+  parts_.model.layers[0].name = "op";
 }
 
 TensorId OpGraph::add_tensor(const std::string& name, TensorRole role, const Shape& shape) {
