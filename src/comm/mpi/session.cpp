@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -84,6 +85,8 @@ std::unique_ptr<MpiSession> start_mpi() {
   if (initialized != 0) {
     mpi::check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
+    // Open MPI's own waits (at start and end) spin; on a machine that is busy otherwise they must give the core away.
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     mpi::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   }
   if (provided < MPI_THREAD_MULTIPLE) {

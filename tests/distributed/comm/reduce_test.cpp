@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocation_counter.hpp"
 #include "renai/comm/mpi.hpp"
 #include "renai/device/host.hpp"
 #include "support.hpp"
@@ -108,6 +109,29 @@ TEST_F(Reduce, RecordedEqualsEager) {
     stream->launch(*graph);
     stream->synchronize();
     EXPECT_TRUE(same_bits(values, serial_tree_vector(ranks(), elems, run))) << run;
+  }
+}
+
+TEST_F(Reduce, ReplayAllocatesNothing) {
+  // Of what the MPI library allocates (it is C) nothing is counted.
+  for (const int ranks_per_host : {1, 2}) {
+    if (ranks() % ranks_per_host != 0) continue;
+    const auto comm = mpi->make_communicator(kLong, ranks_per_host);
+    const std::int64_t elems = 3'000'001;  // Several messages a chunk on two ranks.
+    std::vector<float> values(elems, 1.0f);
+    std::vector<std::byte> blocks(static_cast<std::size_t>(ranks() * 100));
+    Buffer scratch = device->allocate(comm->tree_reduce_scratch_bytes(elems));
+    stream->begin_capture();
+    comm->tree_reduce(values.data(), elems, scratch.data(), *stream, "reducing");
+    comm->all_gather(blocks.data(), 100, *stream, "gathering");
+    const auto graph = stream->end_capture();
+    const long before = test::allocations.load();
+    for (int run = 0; run < 3; ++run) {
+      stream->launch(*graph);
+      stream->synchronize();
+    }
+    EXPECT_EQ(test::allocations.load(), before);
+    EXPECT_EQ(values.back(), static_cast<float>(ranks() * ranks() * ranks()));
   }
 }
 

@@ -3,41 +3,11 @@
 #include <time.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 #include <vector>
 
+#include "allocation_counter.hpp"
 #include "renai/device/host.hpp"
-
-namespace {
-
-std::atomic<long> allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* data = alignment <= alignof(std::max_align_t)
-                   ? std::malloc(size)
-                   : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (data == nullptr) throw std::bad_alloc();
-  return data;
-}
-
-}  // namespace
-
-// The compiler sees free() where operator delete was inlined, and takes the replaced pair for a mismatch.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-void* operator new(std::size_t size) { return counted(size, 1); }
-void* operator new[](std::size_t size) { return counted(size, 1); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete[](void* data) noexcept { std::free(data); }
-void operator delete(void* data, std::size_t) noexcept { std::free(data); }
-void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
 
 namespace renai {
 namespace {
@@ -75,20 +45,20 @@ TEST(SteadyState, AStepAllocatesNothing) {
   step();
   compute.synchronize();
   const DeviceCounters counters = device->counters();
-  const long before = allocations.load();
+  const long before = test::allocations.load();
   for (int i = 0; i < 50; ++i) step();
   EXPECT_TRUE(reduced->wait_host(milliseconds{20'000}));
   compute.synchronize();
-  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(test::allocations.load(), before);
   EXPECT_EQ(device->counters().allocations, counters.allocations);
   EXPECT_EQ(device->counters().pinned_allocations, counters.pinned_allocations);
   EXPECT_EQ(runs, 51);
 }
 
 TEST(SteadyState, TheCounterCounts) {
-  const long before = allocations.load();
+  const long before = test::allocations.load();
   const std::vector<int> some(10);
-  EXPECT_GT(allocations.load(), before);
+  EXPECT_GT(test::allocations.load(), before);
 }
 
 TEST(SteadyState, IdleAndBlockedWorkersUseNoProcessorTime) {
