@@ -29,9 +29,12 @@ void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config) 
   command.add_option("--config", config, "TOML recipe with any of these options; the command line wins");
   Recipe::visit(recipe, [&command](const std::string& key, auto& value, const char* help, bool) {
     if constexpr (std::is_same_v<std::remove_reference_t<decltype(value)>, bool>) {
-      command.add_flag("--" + key + ",!--no-" + key, value, std::string(help) + (value ? " [on]" : " [off]"));
+      command.add_flag("--" + key + ",!--no-" + key, value, std::string(help) + (value ? " [on]" : " [off]"))
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     } else {
-      command.add_option("--" + key, value, help)->capture_default_str();
+      command.add_option("--" + key, value, help)
+          ->capture_default_str()
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
   });
 }

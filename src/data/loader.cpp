@@ -30,6 +30,7 @@ struct Entry {
   std::uint64_t ids_digest = 0;
   std::exception_ptr failure;
   std::int64_t failed_row = 0;
+  std::chrono::steady_clock::time_point opened;  ///< When its buffer was free: from then on waiting is for data.
 };
 
 /// The parts of a staging buffer, typed.
@@ -108,6 +109,7 @@ void Loader::Impl::open(std::unique_lock<std::mutex>& lock) {
     finish(k);
   } else {
     job.stage = Stage::filling;
+    job.opened = std::chrono::steady_clock::now();
   }
   work.notify_all();
 }
@@ -256,7 +258,8 @@ int Loader::wait(std::int64_t k) {
   RENAI_CHECK(k >= impl_->released && k < impl_->submitted, "the job was submitted and not yet released");
   Entry& entry = impl_->entry(k);
   impl_->staged.wait(lock, [&entry] { return entry.stage == Stage::staged; });
-  impl_->waited += std::chrono::steady_clock::now() - start;
+  const auto now = std::chrono::steady_clock::now();
+  impl_->waited += std::max(now - std::max(start, entry.opened), std::chrono::steady_clock::duration::zero());
   if (entry.failure) std::rethrow_exception(entry.failure);
   return static_cast<int>(k % 2);
 }

@@ -64,10 +64,16 @@ StateDigest Audit::measure() {
   StateDigest digest;
   digest.tensors.resize(tensors_.size());
   std::memcpy(digest.tensors.data(), host_.data(), tensors_.size() * sizeof(Digest128));
-  std::array<std::vector<Digest128>, 4> by_region;
+  // Combined in the model's order, so that bucket borders, which move tensors in the arena, change nothing.
+  std::array<std::map<std::pair<std::int32_t, TensorRole>, Digest128>, 4> ordered;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const TensorRole role = engine_->blueprint().graph.tensor(tensors_[i]).role;
-    by_region[static_cast<std::size_t>(digest_region(role))].push_back(digest.tensors[i]);
+    const TensorInfo& tensor = engine_->blueprint().graph.tensor(tensors_[i]);
+    const std::int32_t place = tensor.param >= 0 ? tensor.param : tensor.norm;
+    ordered[static_cast<std::size_t>(digest_region(tensor.role))][{place, tensor.role}] = digest.tensors[i];
+  }
+  std::array<std::vector<Digest128>, 4> by_region;
+  for (std::size_t r = 0; r < ordered.size(); ++r) {
+    for (const auto& [place, value] : ordered[r]) by_region[r].push_back(value);
   }
   for (std::size_t r = 0; r < by_region.size(); ++r) digest.regions[r] = combine_digests(by_region[r]);
   return digest;

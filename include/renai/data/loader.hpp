@@ -60,7 +60,8 @@ class Loader {
   int wait(std::int64_t k);
   /// The buffer of job k is free again once `copied` is reached. `copied` must outlive the loader.
   void release(std::int64_t k, const Event& copied);
-  std::chrono::nanoseconds waited() const;  ///< Total time spent in wait().
+  std::chrono::nanoseconds waited()
+      const;  ///< Time spent in wait() while the job's buffer was being filled (not while it was in use).
   /// Order-dependent digest of the sample ids of job k, valid between wait(k) and release(k).
   std::uint64_t ids_digest(std::int64_t k) const;
 
