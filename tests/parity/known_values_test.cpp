@@ -1,0 +1,308 @@
+// Small results worked out by hand, for every backend: the reference itself must be right too.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "op_harness.hpp"
+#include "renai/base/error.hpp"
+#include "under_test.hpp"
+
+namespace renai::test {
+namespace {
+
+class KnownValues : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      backend_ = make_backend_under_test();
+    } catch (const BackendError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  TensorId tensor(const std::string& name, const Shape& shape) {
+    return graph_.add_tensor(name, TensorRole::activation, shape);
+  }
+
+  OpHarness& build(std::int64_t rows, const SlotLayout& slot) {
+    harness_ = std::make_unique<OpHarness>(graph_, *backend_, ShapeId{rows, 1, 1, 1}, slot);
+    harness_->poison();
+    return *harness_;
+  }
+  OpHarness& build(std::int64_t rows) { return build(rows, SlotLayout::make(rows, 1, 1, 1)); }
+
+  std::vector<float> pooled(OpKind op, const PoolParams& params, const Shape& x_shape, const Shape& y_shape,
+                            std::span<const float> values) {
+    const TensorId x = tensor("x", x_shape), y = tensor("y", y_shape);
+    graph_.add_compute(op, Pass::forward, params, {x}, {y});
+    OpHarness& harness = build(1);
+    harness.set(x, values);
+    harness.run();
+    return harness.get(y);
+  }
+
+  OpGraph graph_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<OpHarness> harness_;
+};
+
+void expect_near(std::span<const float> got, std::span<const double> wanted, double bound = 1e-6) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(double{got[i]}, wanted[i], bound) << "element " << i;
+}
+
+/// Cross-correlation, not convolution: the kernel is not mirrored. Two channels in, stride 2, padding 1.
+TEST_F(KnownValues, Conv2dIsACrossCorrelation) {
+  Conv2dParams params;
+  params.out_channels = 1;
+  params.window = {2, 2, 2, 2, 1, 1, 1, 1};
+  params.bias = true;
+  const TensorId x = tensor("x", {1, 3, 3, 2}), y = tensor("y", {1, 2, 2, 1});
+  const ParamInfo w = graph_.param(graph_.add_param("w", ParamKind::conv_weight, {1, 2, 2, 2}));
+  const ParamInfo b = graph_.param(graph_.add_param("b", ParamKind::bias, Shape{1}));
+  graph_.add_compute(OpKind::conv2d, Pass::forward, params, {x, w.weight, b.weight}, {y});
+  OpHarness& harness = build(1);
+  std::vector<float> pixels;  // Channel 0: 1..9 by row, channel 1: ten times that.
+  for (int i = 1; i <= 9; ++i) {
+    pixels.push_back(static_cast<float>(i));
+    pixels.push_back(static_cast<float>(10 * i));
+  }
+  harness.set(x, pixels);
+  harness.set(w.weight, std::vector<float>{1, 0.1f, 2, 0.2f, 3, 0.3f, 4, 0.4f});
+  harness.set(b.weight, std::vector<float>{0.5f});
+  harness.run();
+  // Each tap counts twice: w0 * v + w1 * 10 v = 2 w0 v.
+  expect_near(harness.get(y),
+              std::array<double, 4>{2 * 4 * 1 + 0.5, 2 * (3 * 2 + 4 * 3) + 0.5, 2 * (2 * 4 + 4 * 7) + 0.5,
+                                    2 * (1 * 5 + 2 * 6 + 3 * 8 + 4 * 9) + 0.5},
+              1e-4);
+}
+
+TEST_F(KnownValues, GroupsSeparateChannels) {
+  Conv2dParams params;
+  params.out_channels = 4;
+  params.groups = 2;
+  const TensorId x = tensor("x", {1, 1, 1, 4}), y = tensor("y", {1, 1, 1, 4});
+  const ParamInfo w = graph_.param(graph_.add_param("w", ParamKind::conv_weight, {4, 1, 1, 2}));
+  graph_.add_compute(OpKind::conv2d, Pass::forward, params, {x, w.weight}, {y});
+  OpHarness& harness = build(1);
+  harness.set(x, std::vector<float>{1, 10, 100, 1000});
+  harness.set(w.weight, std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8});
+  harness.run();
+  expect_near(harness.get(y), std::array<double, 4>{21, 43, 6500, 8700}, 1e-3);
+}
+
+TEST_F(KnownValues, LinearReadsFeaturesInHwcOrder) {
+  const TensorId x = tensor("x", {1, 1, 2, 2}), y = tensor("y", {1, 1});
+  const ParamInfo w = graph_.param(graph_.add_param("w", ParamKind::linear_weight, {1, 4}));
+  graph_.add_compute(OpKind::linear, Pass::forward, LinearParams{1, false}, {x, w.weight}, {y});
+  OpHarness& harness = build(1);
+  harness.set(x, std::vector<float>{1, 2, 3, 4});
+  harness.set(w.weight, std::vector<float>{1, 10, 100, 1000});
+  harness.run();
+  expect_near(harness.get(y), std::array<double, 1>{4321});
+}
+
+/// Values 0, 2, 4, 6: mean 3, biased variance 5, unbiased 20/3.
+TEST_F(KnownValues, BatchNormStatistics) {
+  const BatchNormParams params{4.0f, 0.1f};
+  const NormInfo norm = graph_.norm(graph_.add_norm("bn", 1, params));
+  const ParamInfo scale = graph_.param(norm.scale_param), bias = graph_.param(norm.bias_param);
+  const TensorId x = tensor("x", {4, 1}), y = tensor("y", {4, 1});
+  const TensorId biased = graph_.add_tensor("biased", TensorRole::saved, Shape{1});
+  graph_.add_compute(OpKind::batch_norm, Pass::forward, params, {x, scale.weight, bias.weight},
+                     {y, norm.batch_mean, norm.batch_var, biased});
+  OpHarness& harness = build(4);
+  harness.set(x, std::vector<float>{0, 2, 4, 6});
+  harness.set(scale.weight, std::vector<float>{2});
+  harness.set(bias.weight, std::vector<float>{1});
+  harness.run();
+  expect_near(harness.get(norm.batch_mean), std::array<double, 1>{3});
+  expect_near(harness.get(norm.batch_var), std::array<double, 1>{20.0 / 3});
+  // 2 * (x - 3) / sqrt(5 + 4) + 1.
+  expect_near(harness.get(y), std::array<double, 4>{-1, 1.0 / 3, 5.0 / 3, 3});
+}
+
+TEST_F(KnownValues, MaxPoolGivesTheGradientToTheFirstMaximum) {
+  PoolParams params;
+  params.window = {2, 2, 1, 1, 0, 0, 1, 1};
+  const TensorId x = tensor("x", {1, 2, 3, 1}), y = tensor("y", {1, 1, 2, 1});
+  const TensorId dy = graph_.add_tensor("dy", TensorRole::activation_grad, {1, 1, 2, 1});
+  const TensorId dx = graph_.add_tensor("dx", TensorRole::activation_grad, {1, 2, 3, 1});
+  graph_.add_compute(OpKind::max_pool, Pass::forward, params, {x}, {y});
+  graph_.add_compute(OpKind::max_pool, Pass::backward, params, {x, dy}, {dx});
+  OpHarness& harness = build(1);
+  harness.set(x, std::vector<float>{1, 5, 5, 5, 5, 0});
+  harness.set(dy, std::vector<float>{3, 4});
+  harness.run();
+  EXPECT_EQ(harness.get(y), (std::vector<float>{5, 5}));
+  EXPECT_EQ(harness.get(dx), (std::vector<float>{0, 7, 0, 0, 0, 0}));
+}
+
+TEST_F(KnownValues, MaxPoolPaddingNeverWins) {
+  PoolParams params;
+  params.window = {2, 2, 2, 2, 1, 1, 1, 1};
+  const std::vector<float> y =
+      pooled(OpKind::max_pool, params, {1, 2, 2, 1}, {1, 2, 2, 1}, std::vector<float>{-1, -2, -3, -4});
+  EXPECT_EQ(y, (std::vector<float>{-1, -2, -3, -4}));
+}
+
+/// 3 x 3 windows with stride 2 over 2 x 2 values 1..4 with padding 1: every window has four padded or real rows.
+TEST_F(KnownValues, AveragePoolWithPadding) {
+  PoolParams params;
+  params.window = {3, 3, 2, 2, 1, 1, 1, 1};
+  const std::vector<float> values{1, 2, 3, 4};
+  expect_near(pooled(OpKind::avg_pool, params, {1, 2, 2, 1}, {1, 1, 1, 1}, values), std::array<double, 1>{10.0 / 9});
+  graph_ = OpGraph();
+  params.count_include_pad = false;
+  expect_near(pooled(OpKind::avg_pool, params, {1, 2, 2, 1}, {1, 1, 1, 1}, values), std::array<double, 1>{2.5});
+}
+
+/// 3 values, window 2, stride 2, ceil: the last window hangs over the input and averages what is there.
+TEST_F(KnownValues, AveragePoolInCeilMode) {
+  PoolParams params;
+  params.window = {1, 2, 1, 2, 0, 0, 1, 1};
+  params.ceil_mode = true;
+  expect_near(pooled(OpKind::avg_pool, params, {1, 1, 3, 1}, {1, 1, 2, 1}, std::vector<float>{1, 2, 7}),
+              std::array<double, 2>{1.5, 7});
+}
+
+TEST_F(KnownValues, Activations) {
+  struct Case {
+    Activation kind;
+    std::array<double, 3> at;  ///< At -1, 0.5 and 7.
+  };
+  // Values of the closed forms, to six digits.
+  for (const Case& c :
+       {Case{Activation::relu, {0, 0.5, 7}}, Case{Activation::leaky_relu, {-0.25, 0.5, 7}},
+        Case{Activation::relu6, {0, 0.5, 6}}, Case{Activation::silu, {-0.268941, 0.311230, 6.993622}},
+        Case{Activation::hard_swish, {-1.0 / 3, 0.291667, 7}}, Case{Activation::gelu, {-0.158655, 0.345731, 7}},
+        Case{Activation::sigmoid, {0.268941, 0.622459, 0.999089}},
+        Case{Activation::tanh, {-0.761594, 0.462117, 0.999998}}}) {
+    graph_ = OpGraph();
+    const TensorId x = tensor("x", {1, 3}), y = tensor("y", {1, 3});
+    graph_.add_compute(OpKind::activation, Pass::forward, ActivationParams{c.kind, 0.25f}, {x}, {y});
+    OpHarness& harness = build(1);
+    harness.set(x, std::vector<float>{-1, 0.5f, 7});
+    harness.run();
+    SCOPED_TRACE(activation_name(c.kind));
+    expect_near(harness.get(y), c.at, 2e-6);
+  }
+}
+
+class KnownLoss : public KnownValues {
+ protected:
+  std::vector<float> metrics(const std::vector<std::vector<float>>& logits, const std::vector<std::int32_t>& labels,
+                             const std::vector<float>& weights, float smoothing = 0) {
+    const auto rows = static_cast<std::int64_t>(logits.size()), classes = static_cast<std::int64_t>(logits[0].size());
+    graph_ = OpGraph();
+    graph_.add_input_side(rows);
+    const TensorId z = tensor("logits", {rows, classes});
+    dlogits_ = graph_.add_tensor("dlogits", TensorRole::activation_grad, {rows, classes});
+    const std::vector<TensorId> inputs{z, graph_.labels, graph_.mix_labels, graph_.mix_lambda, graph_.sample_weights};
+    graph_.add_compute(OpKind::softmax_cross_entropy, Pass::forward, LossParams{smoothing}, inputs,
+                       {graph_.parts().metrics});
+    graph_.add_compute(OpKind::softmax_cross_entropy, Pass::backward, LossParams{smoothing}, inputs, {dlogits_});
+    OpHarness& harness = build(rows);
+    std::vector<float> flat;
+    for (const auto& row : logits) flat.insert(flat.end(), row.begin(), row.end());
+    harness.set(z, flat);
+    harness.set_ints(graph_.labels, labels);
+    harness.set_ints(graph_.mix_labels, labels);
+    harness.set(graph_.mix_lambda, std::vector<float>(labels.size(), 1.0f));
+    harness.set(graph_.sample_weights, weights);
+    harness.run();
+    return harness.get(graph_.parts().metrics);
+  }
+  TensorId dlogits_ = kNoTensor;
+};
+
+TEST_F(KnownLoss, UniformLogitsCostTheLogOfTheClasses) {
+  const auto m = metrics({{2, 2, 2, 2}, {0, 0, 0, 0}}, {1, 0}, {1, 1});
+  EXPECT_NEAR(m[0], 2 * std::log(4.0), 1e-6);
+  EXPECT_EQ(m[1], 2.0f);
+  EXPECT_EQ(m[2], 1.0f) << "of equal logits the lowest class is the answer";
+  EXPECT_EQ(m[3], 2.0f);
+  expect_near(harness_->get(dlogits_), std::array<double, 8>{0.125, -0.375, 0.125, 0.125, -0.375, 0.125, 0.125, 0.125});
+}
+
+TEST_F(KnownLoss, PaddingRowsCountNothing) {
+  const auto m = metrics({{0, std::log(3.0f)}, {50, -50}}, {1, 1}, {1, 0});
+  EXPECT_NEAR(m[0], std::log(4.0 / 3), 1e-6);
+  EXPECT_EQ(m[1], 1.0f);
+  EXPECT_EQ(m[2], 1.0f);
+  expect_near(harness_->get(dlogits_), std::array<double, 4>{0.125, -0.125, 0, 0});
+}
+
+TEST_F(KnownLoss, TopFiveByRank) {
+  const std::vector<float> falling{7, 6, 5, 4, 3, 2, 1};
+  const auto m = metrics({falling, falling, falling, {1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}}, {0, 4, 5, 4, 5},
+                         {1, 1, 1, 1, 1});
+  EXPECT_EQ(m[2], 1.0f);
+  EXPECT_EQ(m[3], 3.0f);
+}
+
+/// Logits 0 and log 3: probabilities 1/4 and 3/4; targets 0.05 and 0.95 with smoothing 0.1.
+TEST_F(KnownLoss, Smoothing) {
+  const auto m = metrics({{0, std::log(3.0f)}}, {1}, {1}, 0.1f);
+  EXPECT_NEAR(m[0], 0.05 * std::log(4.0) + 0.95 * std::log(4.0 / 3), 1e-6);
+  expect_near(harness_->get(dlogits_), std::array<double, 2>{0.2, -0.2});
+}
+
+TEST_F(KnownLoss, LogitsThatAreNoNumbersAreNoHit) {
+  const float nan = std::nanf("");
+  const auto m = metrics({{nan, nan, nan}}, {0}, {1});
+  EXPECT_TRUE(std::isnan(m[0]));
+  EXPECT_EQ(m[2], 0.0f);
+}
+
+class KnownInput : public KnownValues {
+ protected:
+  /// One gray image of 2 x 3 pixels 10 20 30 / 40 50 60 in a slot, normalised with mean 10 and deviation 10.
+  std::vector<float> normalized(const SampleParams& sample, std::int64_t h, std::int64_t w) {
+    graph_ = OpGraph();
+    graph_.add_input_side(1);
+    const TensorId x = tensor("x", {1, h, w, 1});
+    graph_.add_compute(OpKind::normalize_input, Pass::forward, InputParams{{10, 0, 0, 0}, {10, 1, 1, 1}},
+                       {graph_.parts().slot_a}, {x});
+    const SlotLayout slot = SlotLayout::make(1, 2, 3, 1);
+    OpHarness& harness = build(1, slot);
+    std::byte* at = harness.bytes_of(graph_.parts().slot_a).data();
+    const std::array<std::uint8_t, 6> pixels{10, 20, 30, 40, 50, 60};
+    std::memcpy(at + slot.images_offset, pixels.data(), pixels.size());
+    std::memcpy(at + slot.params_offset, &sample, sizeof sample);
+    harness.run();
+    return harness.get(x);
+  }
+  static SampleParams crop(std::int32_t y, std::int32_t x, std::int32_t h, std::int32_t w, std::int32_t flip = 0) {
+    SampleParams sample;
+    sample.crop_y = y;
+    sample.crop_x = x;
+    sample.crop_h = h;
+    sample.crop_w = w;
+    sample.flip = flip;
+    return sample;
+  }
+};
+
+TEST_F(KnownInput, WholeAndFlipped) {
+  expect_near(normalized(crop(0, 0, 2, 3), 2, 3), std::array<double, 6>{0, 1, 2, 3, 4, 5});
+  expect_near(normalized(crop(0, 0, 2, 3, 1), 2, 3), std::array<double, 6>{2, 1, 0, 5, 4, 3});
+}
+
+TEST_F(KnownInput, OutsideReadsPixelZero) {
+  expect_near(normalized(crop(-1, 1, 2, 3), 2, 3), std::array<double, 6>{-1, -1, -1, 1, 2, -1});
+}
+
+/// Half-pixel centres: 3 to 6 columns samples at -0.25 (clamped), 0.25, 0.75, 1.25, 1.75, 2.25 (clamped).
+TEST_F(KnownInput, EnlargesBilinearly) {
+  expect_near(normalized(crop(0, 0, 1, 3), 1, 6), std::array<double, 6>{0, 0.25, 0.75, 1.25, 1.75, 2});
+}
+
+/// 2 x 2 to one pixel: the mean of the four.
+TEST_F(KnownInput, ShrinksBilinearly) { expect_near(normalized(crop(0, 0, 2, 2), 1, 1), std::array<double, 1>{2}); }
+
+}  // namespace
+}  // namespace renai::test
