@@ -62,6 +62,7 @@ class SlurmTest(renai_cli.FolderTest):
 
     def test_missing_program(self):
         env = renai_cli.environment(SLURM_SUBMIT_DIR=str(self.folder))
+        env.pop("RENAI", None)
         self.fails(renai_cli.run([LAUNCH / "slurm.sh"], env=env), 4, "is missing")
 
 
