@@ -1,5 +1,6 @@
 #include "world.hpp"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <array>
@@ -32,6 +33,15 @@ std::unique_ptr<Backend> make_backend(const Recipe& recipe, const Log& log) {
     log.warning("no cpu backend (" + error.why() + "): the slow reference backend is used");
     return make_reference_backend();
   }
+}
+
+/// A launcher that pins a rank to fewer cores than it has compute threads makes it slower, not wrong.
+void warn_of_pinning(const Recipe& recipe, const Log& log) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0 || CPU_COUNT(&cores) >= recipe.threads) return;
+  log.warning("this rank may use " + std::to_string(CPU_COUNT(&cores)) + " core(s) but has --threads " +
+              std::to_string(recipe.threads) + ": start with mpirun --bind-to none, or lower --threads");
 }
 
 Precision parse_precision(const std::string& name) {
@@ -77,6 +87,7 @@ World::World(std::chrono::milliseconds watchdog) : watchdog_(watchdog) {
 World::~World() = default;
 
 Run World::choose(const Recipe& recipe) {
+  warn_of_pinning(recipe, log_);
   device_ = make_host_device();
   backend_ = make_backend(recipe, log_);
   if (const Support support = backend_->supports(parse_precision(recipe.precision)); !support) {
