@@ -4,7 +4,7 @@
 Rules
   rooms       a room includes itself and, transitively, the rooms the table lists for it
   links       renai_room(... DEPS ...) names exactly the rooms of the table (app: any)
-  relative    an include in quotes that is not "renai/..." stays inside its room, and inside its leaf
+  relative    an include in quotes that is not "renai/..." stays inside its room, and inside its leaf and the leaves it links
   leaves      a leaf's public header is included by that leaf, other leaves, app and tests only
   libraries   a third-party header is included only by the .cpp files that own the library; include/ has none
 """
@@ -94,6 +94,17 @@ def leaves_of(root, room):
     return words[: stop[0]] if stop else words
 
 
+def leaf_links(root, room):
+    """leaf -> leaves of the same room that its renai_leaf(... DEPS ...) names: their private headers are open to it."""
+    links = {}
+    for match in re.finditer(r"renai_leaf\(\s*\w+\s+(\w+)([^)]*)\)", (root / "src" / room / "CMakeLists.txt").read_text()):
+        words = match.group(2).split()
+        deps = words[words.index("DEPS") + 1:] if "DEPS" in words else []
+        prefix = room + "_"
+        links.setdefault(match.group(1), set()).update(word[len(prefix):] for word in deps if word.startswith(prefix))
+    return links
+
+
 def check_links(root, table):
     problems = []
     for room in table:
@@ -149,7 +160,8 @@ def check_file(root, path, room, allowed, leaves):
             else:
                 parts = resolved.relative_to(home).parts
                 target_leaf = parts[0] if len(parts) > 1 and parts[0] in leaves[room] else None
-                if target_leaf is not None and target_leaf != leaf:
+                opened = {None, leaf} | (leaf_links(root, room).get(leaf, set()) if leaf else set())
+                if target_leaf not in opened:
                     problems.append(f"{where}: {target} is private to the leaf {room}/{target_leaf}")
             continue
         for name, pattern, owners in LIBRARIES:

@@ -103,6 +103,12 @@ class LayeringTest(Tree):
         self.write("src/device/common.cpp", '// C.\n#include "host/worker.hpp"\n')
         self.expect(layering.check, "private to the leaf device/host")
 
+    def test_private_header_of_another_leaf(self):
+        self.write("src/device/cuda/cuda.cpp", '// C.\n#include "../host/worker.hpp"\n')
+        self.expect(layering.check, "private to the leaf device/host")
+        self.write("src/device/CMakeLists.txt", CMAKE["device"] + "\nrenai_leaf(device cuda DEPS device_host)")
+        self.assertEqual(layering.check(self.root), [])
+
     def test_relative_include_of_another_room(self):
         self.write("src/train/task.cpp", '// T.\n#include "../device/host/worker.hpp"\n')
         self.expect(layering.check, "leaves the room train")
