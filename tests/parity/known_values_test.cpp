@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "../../src/backend/dropout_key.hpp"
 #include "op_harness.hpp"
 #include "renai/base/error.hpp"
 #include "under_test.hpp"
@@ -162,11 +163,48 @@ TEST_F(KnownValues, AveragePoolWithPadding) {
 
 /// 3 values, window 2, stride 2, ceil: the last window hangs over the input and averages what is there.
 TEST_F(KnownValues, AveragePoolInCeilMode) {
-  PoolParams params;
-  params.window = {1, 2, 1, 2, 0, 0, 1, 1};
-  params.ceil_mode = true;
-  expect_near(pooled(OpKind::avg_pool, params, {1, 1, 3, 1}, {1, 1, 2, 1}, std::vector<float>{1, 2, 7}),
-              std::array<double, 2>{1.5, 7});
+  for (const bool tall : {false, true}) {
+    graph_ = OpGraph();
+    PoolParams params;
+    params.window = tall ? WindowParams{2, 1, 2, 1, 0, 0, 1, 1} : WindowParams{1, 2, 1, 2, 0, 0, 1, 1};
+    params.ceil_mode = true;
+    const Shape x = tall ? Shape{1, 3, 1, 1} : Shape{1, 1, 3, 1}, y = tall ? Shape{1, 2, 1, 1} : Shape{1, 1, 2, 1};
+    expect_near(pooled(OpKind::avg_pool, params, x, y, std::vector<float>{1, 2, 7}), std::array<double, 2>{1.5, 7});
+  }
+}
+
+TEST_F(KnownValues, AddAndConcat) {
+  const TensorId a = tensor("a", {1, 1, 2, 1}), b = tensor("b", {1, 1, 2, 2}), sum = tensor("sum", {1, 1, 2, 1});
+  const TensorId joined = tensor("joined", {1, 1, 2, 3});
+  graph_.add_compute(OpKind::add, Pass::forward, NoParams{}, {a, a}, {sum});
+  graph_.add_compute(OpKind::concat, Pass::forward, NoParams{}, {b, sum}, {joined});
+  OpHarness& harness = build(1);
+  harness.set(a, std::vector<float>{1, 2});
+  harness.set(b, std::vector<float>{10, 20, 30, 40});
+  harness.run();
+  EXPECT_EQ(harness.get(joined), (std::vector<float>{10, 20, 2, 30, 40, 4}));
+}
+
+/// Which random number decides about which element is the same in every backend and version.
+TEST_F(KnownValues, DropoutFollowsItsKey) {
+  constexpr float kP = 0.375f;
+  constexpr std::uint32_t kLayer = 11;
+  graph_.add_input_side(3);
+  const TensorId x = tensor("x", {3, 7}), y = tensor("y", {3, 7});
+  graph_.add_compute(OpKind::dropout, Pass::forward, DropoutParams{kP, kLayer}, {x, graph_.parts().control}, {y});
+  OpHarness& harness = build(3);
+  ControlBlock control;
+  control.seed = 0xFEDCBA9876543210ull;
+  control.step = 123456;
+  control.shard = 5;
+  harness.set_control(control);
+  harness.set(x, std::vector<float>(21, 5.0f));
+  harness.run();
+  const std::vector<float> got = harness.get(y);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const PhiloxBlock words = dropout_block(control, kLayer, static_cast<std::int64_t>(i / 4));
+    EXPECT_EQ(got[i], uniform01(words[i % 4]) < kP ? 0.0f : 5.0f * (1.0f / (1.0f - kP))) << "element " << i;
+  }
 }
 
 TEST_F(KnownValues, Activations) {
