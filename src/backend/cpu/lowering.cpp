@@ -102,8 +102,8 @@ class BookMaker {
         details.push_back(detail);
       }
     }
-    entry.inputs = with_saved(choice.match.inputs, saved_bytes);
-    entry.outputs = with_saved(choice.match.outputs, saved_bytes);
+    entry.inputs = with_saved(choice.match.inputs, scope.node(first)->name, saved_bytes);
+    entry.outputs = with_saved(choice.match.outputs, scope.node(first)->name, saved_bytes);
     if (most_bytes == 0) entry.workspace_bytes.clear();
     entry.kernel = implementation.name;
     for (std::size_t i = 0; i < details.size(); ++i) entry.kernel += (i == 0 ? ":" : "|") + details[i];
@@ -111,15 +111,13 @@ class BookMaker {
   }
 
   /// Replaces what a layer saves by its book tensor, made where it is first met: in the forward kernel.
-  std::vector<TensorId> with_saved(std::vector<TensorId> tensors, const std::vector<std::int64_t>& size_bytes) {
+  std::vector<TensorId> with_saved(std::vector<TensorId> tensors, const std::string& node,
+                                   const std::vector<std::int64_t>& size_bytes) {
     for (TensorId& tensor : tensors) {
       if (!is_saved(tensor)) continue;
       const auto id = static_cast<TensorId>(graph_.tensors().size() + book_.tensors.size());
       const auto [place, is_new] = saved_.try_emplace(tensor, id);
-      if (is_new) {
-        const auto layer = static_cast<std::size_t>(saved_by(0) - tensor);
-        book_.tensors.push_back({graph_.model().layers.at(layer).name + ".saved", size_bytes});
-      }
+      if (is_new) book_.tensors.push_back({node + ".saved", size_bytes});
       tensor = place->second;
     }
     return tensors;

@@ -27,7 +27,7 @@ struct Extents {
 bool saves_positions(const Scope& scope, const ComputeNode& node) {
   const WindowParams& window = std::get<PoolParams>(node.params).window;
   return window.kernel_h * window.kernel_w <= 256 && node.layer >= 0 &&
-         scope.uses().has_gradient(OpKind::max_pool, node.layer) && graph_family(scope.id()) != GraphFamily::inference;
+         scope.uses().has_gradient(node, node.inputs[0]) && graph_family(scope.id()) != GraphFamily::inference;
 }
 
 template <OpKind kOp, Pass kPass>

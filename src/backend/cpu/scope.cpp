@@ -27,7 +27,7 @@ Uses::Uses(const ComputationGraph& graph)
       storage_readers_(graph.tensors().size()),
       storage_(graph.tensors().size()) {
   std::iota(storage_.begin(), storage_.end(), 0);
-  std::set<std::pair<OpKind, std::int32_t>> forward, backward;
+  std::set<NodeKey> forward, backward;
   for (int g = 0; g < kGraphIdCount; ++g) {
     const auto id = static_cast<GraphId>(g);
     const std::vector<Node>& nodes = graph.nodes(id);
@@ -40,7 +40,7 @@ Uses::Uses(const ComputationGraph& graph)
         storage_[static_cast<std::size_t>(node->outputs[0])] = storage_[static_cast<std::size_t>(node->inputs[0])];
       }
       if (graph_family(id) != GraphFamily::inference) {
-        (node->pass == Pass::forward ? forward : backward).insert({node->op, node->layer});
+        (node->pass == Pass::forward ? forward : backward).insert({node->op, node->layer, node->inputs.at(0)});
       }
     }
   }

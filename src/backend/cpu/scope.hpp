@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "renai/graph/computation_graph.hpp"
@@ -31,15 +31,16 @@ class Uses {
   const std::vector<NodePlace>& storage_readers(TensorId tensor) const {
     return storage_readers_[static_cast<std::size_t>(storage_[static_cast<std::size_t>(tensor)])];
   }
-  /// True when the layer has a forward and a backward node of the kind (training).
-  bool has_gradient(OpKind op, std::int32_t layer) const { return gradients_.contains({op, layer}); }
+  /// True when the node's layer has a forward and a backward node (training) that both read `x` first.
+  bool has_gradient(const ComputeNode& node, TensorId x) const { return gradients_.contains({node.op, node.layer, x}); }
   const std::vector<NodePlace>& readers(TensorId tensor) const { return readers_[static_cast<std::size_t>(tensor)]; }
   const std::vector<NodePlace>& writers(TensorId tensor) const { return writers_[static_cast<std::size_t>(tensor)]; }
 
  private:
+  using NodeKey = std::tuple<OpKind, std::int32_t, TensorId>;  // Operator, layer, first input.
   std::vector<std::vector<NodePlace>> readers_, writers_, storage_readers_;
   std::vector<TensorId> storage_;  ///< What a view is a view of.
-  std::set<std::pair<OpKind, std::int32_t>> gradients_;
+  std::set<NodeKey> gradients_;
 };
 
 class Scope {
