@@ -58,7 +58,8 @@ double overlap(const std::vector<TimelineSpan>& spans) {
 
 std::vector<std::vector<float>> weights_of(Engine& engine) {
   std::vector<std::vector<float>> all;
-  for (const StateTensor& tensor : gather_state(engine, {}).groups["weights"]) {
+  StateDict state = gather_state(engine, {});  // Named: a range over a member of a temporary would outlive it.
+  for (const StateTensor& tensor : state.groups["weights"]) {
     std::vector<float> values(tensor.data.size() / sizeof(float));
     std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
     all.push_back(std::move(values));
