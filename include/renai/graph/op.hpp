@@ -109,9 +109,10 @@ using OpParams = std::variant<NoParams, Conv2dParams, LinearParams, BatchNormPar
                               DropoutParams, LossParams, InputParams>;
 
 /// Operations on whole regions. Inputs and outputs by position (region names). "values" may be several names: adjacent
-/// regions, worked on as one interval. Regions without content (no batch norm: bn_*; no first-layer parameters: grad.first)
-/// are left out of the lists. merge_shard: inputs = values, then "counter0".."counter<L-1>" as whole regions (the values have
-/// the same offset in a counter as in "shard"); outputs = values. "scalars" and "staged" (control) may be read by any of them.
+/// regions, worked on as one interval. Regions without content (no batch norm: bn_*; no first-layer parameters:
+/// grad.first) are left out of the lists. merge_shard: inputs = values, then "counter0".."counter<L-1>" as whole
+/// regions (the values have the same offset in a counter as in "shard"); outputs = values. "scalars" and "staged"
+/// (control) may be read by any of them.
 enum class RangeOp : std::uint8_t {
   copy_slot,           ///< out: slot. Host-to-device copy of the pinned staging buffer (A or B by GraphId).
   zero,                ///< out: regions to clear, one contiguous parent.

@@ -38,7 +38,7 @@ inline constexpr int kScalarCount = 16;
 /// Index into `accumulators` (f64) of the validation sums over all shards, left there by reduce_accumulators.
 inline constexpr int kAccumulatorTotal = 4;
 inline constexpr int kAccumulatorShards = 8;  // first shard's entry: loss_sum weight_sum top1 top5
-inline constexpr int kMetricCount = 16;  // 0 loss_sum, 1 weight_sum, 2 top1 hits, 3 top5 hits
+inline constexpr int kMetricCount = 16;       // 0 loss_sum, 1 weight_sum, 2 top1 hits, 3 top5 hits
 
 inline std::string child(std::string_view parent, std::string_view name) {
   return std::string(parent) + "." + std::string(name);
