@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "in_place.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/base/text.hpp"
@@ -37,6 +38,7 @@ class BookVerifier {
     }
     require(book_.padded_c.empty() || book_.padded_c.size() == graph_.tensors().size(),
             "padded_c has not one entry for each tensor of the graph");
+    plan_detail::check_in_place(book_, graph_);
   }
 
  private:

@@ -4,10 +4,10 @@
 #include <array>
 #include <bit>
 #include <map>
-#include <numeric>
 
 #include "region_layout.hpp"
 #include "renai/base/check.hpp"
+#include "union_find.hpp"
 
 namespace renai::plan_detail {
 namespace {
@@ -31,19 +31,6 @@ bool runs(VariantKind kind, int bit) {
   if (bit == static_cast<int>(Family::inference)) return kind == VariantKind::validation;
   return true;
 }
-
-class UnionFind {
- public:
-  explicit UnionFind(std::size_t size) : parent_(size) { std::iota(parent_.begin(), parent_.end(), std::size_t{0}); }
-  std::size_t find(std::size_t x) {
-    while (parent_[x] != x) x = parent_[x] = parent_[parent_[x]];
-    return x;
-  }
-  void join(std::size_t a, std::size_t b) { parent_[std::max(find(a), find(b))] = std::min(find(a), find(b)); }
-
- private:
-  std::vector<std::size_t> parent_;
-};
 
 class Collector {
  public:

@@ -10,6 +10,7 @@
 
 #include "random_schedule.hpp"
 #include "renai/plan/memory_plan.hpp"
+#include "shared_values.hpp"
 
 namespace renai::testing_support {
 
@@ -21,18 +22,8 @@ class ArenaReplay {
         plan_(plan),
         spec_(spec),
         random_(random),
-        owner_(static_cast<std::size_t>(plan.arena_bytes / kSlotAlignment), 0) {
-    root_.resize(plan.tensors.size());
-    for (std::size_t t = 0; t < root_.size(); ++t) root_[t] = static_cast<int>(t);
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const StorageAlias& alias : book_.aliases) {
-        int &a = root_[static_cast<std::size_t>(alias.out)], &b = root_[static_cast<std::size_t>(alias.in)];
-        if (a != b) changed = true;
-        a = b = std::min(a, b);
-      }
-    }
-  }
+        owner_(static_cast<std::size_t>(plan.arena_bytes / kSlotAlignment), 0),
+        values_(graph_, book_) {}
 
   /// The first problem, or "".
   std::string run() {
@@ -46,7 +37,9 @@ class ArenaReplay {
     claim_external();
     run_pass({GraphId::SIMPLE_TASK_GRAPH});
     for (const KernelEntry& entry : book_.of(GraphId::SIMPLE_TASK_GRAPH)) {
-      for (const TensorId tensor : external_) check(tensor, "the caller's input");
+      for (const TensorId tensor : external_) {
+        if (!values_.written_over(GraphId::SIMPLE_TASK_GRAPH, tensor)) check(tensor, "the caller's input");
+      }
       for (const TensorId tensor : entry.outputs) {
         if (!read_in_simple(tensor)) check(tensor, "the caller's result");
       }
@@ -82,7 +75,7 @@ class ArenaReplay {
     });
   }
 
-  int tag(TensorId tensor) const { return 1 + root_[static_cast<std::size_t>(tensor)]; }
+  int tag(TensorId tensor) const { return 1 + values_.value(tensor); }
   void claim(TensorId tensor) {
     const DTensor& at = plan_.tensor(tensor);
     if (at.placed()) claim(at.offset_bytes, at.size_bytes, tag(tensor));
@@ -143,7 +136,9 @@ class ArenaReplay {
 
   void end(GraphId id, std::size_t e) {
     const KernelEntry& entry = book_.of(id)[e];
-    for (const TensorId tensor : entry.inputs) check(tensor, "an input at its end,");
+    for (const TensorId tensor : entry.inputs) {
+      if (!values_.written_over(entry, tensor)) check(tensor, "an input at its end,");
+    }
     for (const TensorId tensor : entry.outputs) check(tensor, "an output at its end,");
     visit_workspace(id, e, [&](std::int64_t at, std::int64_t size, int tag) { check(at, size, tag, "a workspace"); });
   }
@@ -185,7 +180,7 @@ class ArenaReplay {
   std::size_t spec_;
   RandomSource& random_;
   std::vector<int> owner_;
-  std::vector<int> root_;
+  SharedValues values_;
   std::vector<TensorId> external_;
   std::string problem_;
 };

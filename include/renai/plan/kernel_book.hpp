@@ -43,8 +43,9 @@ struct KernelBook {
   const std::vector<KernelEntry>& of(GraphId id) const { return entries[static_cast<std::size_t>(id)]; }
 };
 
-/// Every node covered once and in order, tensor ids in range, sizes for each of `spec_count` specs. Errors:
-/// InternalError.
+/// Every node covered once and in order, tensor ids in range, sizes for each of `spec_count` specs; no kernel starts
+/// before what its nodes wait for, and none writes in place over a value that is still to be read (views are flatten
+/// nodes). Errors: InternalError.
 void verify(const KernelBook& book, const ComputationGraph& graph, int spec_count);
 std::string print(const KernelBook& book, const ComputationGraph& graph);
 /// Hash of all kernel choices, for fingerprint, trace and summary.

@@ -91,6 +91,42 @@ TEST(KernelBook, FusesConsecutiveNodesOfOneBranch) {
   EXPECT_THROW(verify(book_of({{0, 2}, {1}, {3}, {3}}), graph, 1), InternalError);
 }
 
+/// x -> a (branch 0), x -> b (a view, branch 1), a and b -> c.
+TEST(KernelBook, InPlaceKernelsMustNotOverwriteWhatIsStillRead) {
+  ComputationGraph::Parts parts;
+  parts.nodes.resize(kGraphIdCount);
+  for (const char* name : {"x", "a", "b", "c"}) parts.tensors.push_back({name, TensorRole::activation, -1, -1});
+  auto& nodes = parts.nodes[static_cast<std::size_t>(GraphId::SIMPLE_TASK_GRAPH)];
+  const auto add = [&](OpKind op, std::vector<TensorId> inputs, TensorId output, int branch,
+                       std::vector<std::int32_t> waits) {
+    Node node;
+    node.work = ComputeNode{"n", op, Pass::forward, NoParams{}, std::move(inputs), {output}, -1};
+    node.branch = branch;
+    node.waits = std::move(waits);
+    nodes.push_back(std::move(node));
+  };
+  add(OpKind::concat, {0}, 1, 0, {});
+  add(OpKind::flatten, {0}, 2, 1, {});
+  add(OpKind::concat, {1, 2}, 3, 0, {1});
+  const ComputationGraph graph(std::move(parts));
+  const auto accepts = [&](std::vector<StorageAlias> aliases) {
+    KernelBook book = trivial_book(graph, ShapeTable(1, std::vector<Shape>(4, Shape{1, 1})));
+    book.aliases = std::move(aliases);
+    try {
+      verify(book, graph, 1);
+      return true;
+    } catch (const InternalError&) {
+      return false;
+    }
+  };
+  EXPECT_TRUE(accepts({{2, 0}})) << "a view changes nothing";
+  EXPECT_TRUE(accepts({{3, 1}})) << "the last reader may overwrite";
+  EXPECT_TRUE(accepts({{2, 0}, {3, 2}})) << "the last reader of a view too";
+  EXPECT_FALSE(accepts({{1, 0}})) << "the other branch may still read x";
+  EXPECT_FALSE(accepts({{2, 0}, {1, 0}})) << "the view of x is read later";
+  EXPECT_FALSE(accepts({{3, 1}, {2, 1}})) << "b would be written over a";
+}
+
 TEST(KernelBook, HashFollowsTheChoiceOfKernelsAndNotTheNumberOfRanks) {
   const PlanCase one, four(PlanOptions{"cnn-small", 4});
   const std::uint64_t hash = kernel_plan_hash(one.book);
