@@ -92,7 +92,7 @@ void Loader::Impl::open(std::unique_lock<std::mutex>& lock) {
   bool stop = false;
   while (!free && !stop) {
     try {
-      free = event->wait_host(kLook);
+      free = event->wait_background(kLook);
     } catch (...) {
       failure = std::current_exception();
       free = true;

@@ -47,6 +47,8 @@ class Event {
   virtual bool ready() const = 0;
   /// Blocks the calling host thread; false when the time is over. Errors: as ready().
   virtual bool wait_host(std::chrono::milliseconds limit) const = 0;
+  /// As wait_host, for threads beside the step (loaders): not counted as a host synchronisation.
+  virtual bool wait_background(std::chrono::milliseconds limit) const = 0;
   /// Time between two reached events of one device. Units: microseconds.
   virtual double microseconds_since(const Event& earlier) const = 0;
 };

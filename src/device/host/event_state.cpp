@@ -58,11 +58,13 @@ bool HostEvent::ready() const {
 }
 
 bool HostEvent::wait_host(std::chrono::milliseconds limit) const {
+  if (!state_->reached(state_->recorded())) counters_->host_synchronizations.fetch_add(1, std::memory_order_relaxed);
+  return wait_background(limit);
+}
+
+bool HostEvent::wait_background(std::chrono::milliseconds limit) const {
   const std::uint64_t ticket = state_->recorded();
-  if (!state_->reached(ticket)) {
-    counters_->host_synchronizations.fetch_add(1, std::memory_order_relaxed);
-    if (!state_->await_for(ticket, limit)) return false;
-  }
+  if (!state_->reached(ticket) && !state_->await_for(ticket, limit)) return false;
   if (const auto failure = state_->failure()) std::rethrow_exception(failure);
   return true;
 }

@@ -69,6 +69,7 @@ class HostEvent final : public Event {
       : state_(std::make_shared<EventState>()), counters_(std::move(counters)) {}
   bool ready() const override;
   bool wait_host(std::chrono::milliseconds limit) const override;
+  bool wait_background(std::chrono::milliseconds limit) const override;
   double microseconds_since(const Event& earlier) const override;
   const std::shared_ptr<EventState>& state() const noexcept { return state_; }
 

@@ -39,6 +39,7 @@ class Gate : public Event {
     check();
     return open_;
   }
+  bool wait_background(std::chrono::milliseconds limit) const override { return wait_host(limit); }
   double microseconds_since(const Event&) const override { return 0.0; }
   void set(bool open) {
     const std::lock_guard<std::mutex> lock(mutex_);
