@@ -1,0 +1,161 @@
+// Kernels that take several nodes at once, in whole training steps: the cpu backend against the reference, and proof that
+// the fused kernels are the ones that ran.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "../support/model_builder.hpp"
+#include "../support/step_harness.hpp"
+#include "renai/backend/backend.hpp"
+#include "renai/base/philox.hpp"
+
+namespace renai::test {
+namespace {
+
+using testing::ModelBuilder;
+
+struct Case {
+  std::string name;
+  ModelSpec model;
+  std::vector<std::string> kernels;  ///< Names that the book must hold.
+  std::int64_t h = 9, w = 7;
+};
+
+ModelBuilder& conv_bn_relu(ModelBuilder& model, const std::string& name, const std::string& input, std::int64_t out) {
+  model.conv(name + ".conv", input, out);
+  model.layer(LayerKind::batch_norm, name + ".bn", {name + ".conv"});
+  return model.layer(LayerKind::relu, name, {name + ".bn"});
+}
+
+/// Odd sizes leave pixels outside of every window.
+Case pooled_norm() {
+  ModelBuilder model;
+  conv_bn_relu(model, "a", "input", 20).pool(LayerKind::max_pool, "a.pool", "a");
+  conv_bn_relu(model, "b", "a.pool", 33).pool(LayerKind::max_pool, "b.pool", "b");
+  model.layer(LayerKind::flatten, "flatten", {"b.pool"}).linear("fc", "flatten");
+  return {"pooled_norm", model.spec(), {"own.norm_relu_pool", "own.pool_relu_norm_grad"}};
+}
+
+Case residual() {
+  ModelBuilder model;
+  conv_bn_relu(model, "a", "input", 17);
+  conv_bn_relu(model, "b", "a", 17);
+  conv_bn_relu(model, "c", "b", 17).layer(LayerKind::add, "sum", {"c", "a"});
+  model.layer(LayerKind::global_avg_pool, "gap", {"sum"}).layer(LayerKind::flatten, "flatten", {"gap"});
+  model.linear("fc", "flatten");
+  return {"residual", model.spec(), {"own.norm_relu", "own.norm_relu_add", "own.relu_norm_grad"}};
+}
+
+/// The sum comes before the relu, and the shortcut is a projection.
+Case projection() {
+  ModelBuilder model;
+  conv_bn_relu(model, "a", "input", 16);
+  model.conv("b.conv", "a", 24).layer(LayerKind::batch_norm, "b.bn", {"b.conv"});
+  model.conv("p.conv", "a", 24, 1).layer(LayerKind::batch_norm, "p.bn", {"p.conv"});
+  model.layer(LayerKind::add, "sum", {"b.bn", "p.bn"}).layer(LayerKind::relu, "relu", {"sum"});
+  model.pool(LayerKind::avg_pool, "pool", "relu").layer(LayerKind::flatten, "flatten", {"pool"}).linear("fc", "flatten");
+  return {"projection", model.spec(), {"own.norm", "own.norm_grad", "own.add", "own.relu_grad"}};
+}
+
+/// The normalised tensor and the relu's output have other readers too: nothing may be left out.
+Case shared_inside() {
+  ModelBuilder model;
+  conv_bn_relu(model, "a", "input", 16).pool(LayerKind::max_pool, "a.pool", "a");
+  model.pool(LayerKind::avg_pool, "a.mean", "a").pool(LayerKind::avg_pool, "a.norm_mean", "a.bn");
+  model.layer(LayerKind::concat, "all", {"a.pool", "a.mean", "a.norm_mean"});
+  model.layer(LayerKind::flatten, "flatten", {"all"}).linear("fc", "flatten");
+  return {"shared_inside", model.spec(), {"own.norm", "own.max_pool", "own.max_pool_grad"}};
+}
+
+Case conv_relu_overlapping_pool() {
+  ModelBuilder model;
+  model.conv("a", "input", 12, 3, true).layer(LayerKind::relu, "a.relu", {"a"});
+  LayerSpec window;
+  window.kernel_h = window.kernel_w = 3;
+  window.stride_h = window.stride_w = 2;
+  window.pad_h = window.pad_w = 1;
+  model.layer(LayerKind::max_pool, "pool", {"a.relu"}, window);
+  model.conv("b", "pool", 8, 3, true).layer(LayerKind::relu, "b.relu", {"b"});
+  model.layer(LayerKind::flatten, "flatten", {"b.relu"}).layer(LayerKind::relu, "again", {"flatten"});
+  model.linear("fc", "again");
+  return {"conv_relu_overlapping_pool", model.spec(), {"onednn.conv_relu", "own.max_pool_grad:positions"}};
+}
+
+std::vector<Case> all_cases() {
+  return {pooled_norm(), residual(), projection(), shared_inside(), conv_relu_overlapping_pool()};
+}
+
+class FusedStep : public ::testing::TestWithParam<Case> {
+ protected:
+  static StepHarnessOptions options() {
+    StepHarnessOptions options;
+    options.model = GetParam().model;
+    options.batch = 5;
+    options.h = GetParam().h;
+    options.w = GetParam().w;
+    options.c = 3;
+    options.input.mean = {120, 130, 110, 0};
+    options.input.std = {60, 50, 70, 1};
+    return options;
+  }
+  static std::vector<std::uint8_t> images() {
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(5 * GetParam().h * GetParam().w * 3));
+    for (std::size_t i = 0; i < pixels.size(); ++i) {
+      pixels[i] = static_cast<std::uint8_t>(random_block(11, RandomPurpose::test, i, 0)[0] >> 24);
+    }
+    return pixels;
+  }
+};
+
+double relative_difference(const std::vector<float>& want, const std::vector<float>& have) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double d = double{want[i]} - double{have[i]};
+    difference += d * d;
+    size += double{want[i]} * double{want[i]};
+  }
+  return size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
+}
+
+TEST_P(FusedStep, AgreesWithTheReference) {
+  const std::vector<std::int32_t> labels{3, 1, 4, 1, 5};
+  StepHarness reference(options(), make_reference_backend());
+  const std::vector<double> losses{reference.step(images(), labels), reference.step(images(), labels)};
+  for (const int threads : {1, 2}) {
+    StepHarness cpu(options(), make_cpu_backend(threads));
+    for (const double loss : losses) EXPECT_NEAR(cpu.step(images(), labels), loss, 1e-5);
+    for (const std::string& name : reference.param_names()) {
+      // A bias in front of a batch norm has a gradient of rounding errors only; there is none in these models.
+      EXPECT_LT(relative_difference(reference.grad(name), cpu.grad(name)), 2e-4) << name << ", threads " << threads;
+      EXPECT_LT(relative_difference(reference.param(name), cpu.param(name)), 2e-4) << name << ", threads " << threads;
+    }
+  }
+}
+
+TEST_P(FusedStep, ChoosesTheFusedKernels) {
+  const StepHarness harness(options(), make_reference_backend());
+  std::vector<CompileSpec> specs;
+  for (const MemoryPlan& plan : harness.plans()) specs.push_back(plan.spec);
+  const ShapeTable shapes = derive_shapes(harness.graph(), specs);
+  const KernelBook book = make_cpu_backend(2)->survey(harness.graph(), shapes, specs);
+  for (const std::string& kernel : GetParam().kernels) {
+    const auto& entries = book.of(GraphId::DEEP_FWD_BWD);
+    const auto& first = book.of(GraphId::FIRST_LAYER_FWD_A);
+    const auto matches = [&](const KernelEntry& entry) {
+      return entry.kernel == kernel || entry.kernel.starts_with(kernel + ":");
+    };
+    EXPECT_TRUE(std::any_of(entries.begin(), entries.end(), matches) || std::any_of(first.begin(), first.end(), matches))
+        << kernel << "\n"
+        << print(book, harness.graph());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, FusedStep, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace renai::test
