@@ -1,5 +1,5 @@
-// Kernels that take several nodes at once, in whole training steps: the cpu backend against the reference, and proof that
-// the fused kernels are the ones that ran.
+// Kernels that take several nodes at once, in whole training steps: the cpu backend against the reference, and proof
+// that the fused kernels are the ones that ran.
 
 #include <gtest/gtest.h>
 
@@ -57,7 +57,9 @@ Case projection() {
   model.conv("b.conv", "a", 24).layer(LayerKind::batch_norm, "b.bn", {"b.conv"});
   model.conv("p.conv", "a", 24, 1).layer(LayerKind::batch_norm, "p.bn", {"p.conv"});
   model.layer(LayerKind::add, "sum", {"b.bn", "p.bn"}).layer(LayerKind::relu, "relu", {"sum"});
-  model.pool(LayerKind::avg_pool, "pool", "relu").layer(LayerKind::flatten, "flatten", {"pool"}).linear("fc", "flatten");
+  model.pool(LayerKind::avg_pool, "pool", "relu")
+      .layer(LayerKind::flatten, "flatten", {"pool"})
+      .linear("fc", "flatten");
   return {"projection", model.spec(), {"own.norm", "own.norm_grad", "own.add", "own.relu_grad"}};
 }
 
@@ -148,14 +150,15 @@ TEST_P(FusedStep, ChoosesTheFusedKernels) {
     const auto matches = [&](const KernelEntry& entry) {
       return entry.kernel == kernel || entry.kernel.starts_with(kernel + ":");
     };
-    EXPECT_TRUE(std::any_of(entries.begin(), entries.end(), matches) || std::any_of(first.begin(), first.end(), matches))
+    EXPECT_TRUE(std::any_of(entries.begin(), entries.end(), matches) ||
+                std::any_of(first.begin(), first.end(), matches))
         << kernel << "\n"
         << print(book, harness.graph());
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, FusedStep, ::testing::ValuesIn(all_cases()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace renai::test
