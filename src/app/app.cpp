@@ -119,12 +119,13 @@ void CommandLine::add_pack() {
     command->add_flag("--overwrite", request_.pack.options.overwrite, "replace a complete data set");
     return command;
   };
-  add_kind("idx", "MNIST-style IDX files, plain or gzip")
-      ->add_option("INPUT", request_.pack.input, "directory with the IDX files")
-      ->required();
-  add_kind("cifar", "CIFAR-10 or CIFAR-100 binary files")
-      ->add_option("INPUT", request_.pack.input, "directory with the .bin files")
-      ->required();
+  const auto add_files_kind = [&](const char* kind, const char* description, const char* input) {
+    CLI::App* command = add_kind(kind, description);
+    command->add_option("INPUT", request_.pack.input, input)->required();
+    command->add_option("--class-names", request_.pack.options.classes, "text file with one class name a line");
+  };
+  add_files_kind("idx", "MNIST-style IDX files, plain or gzip", "directory with the IDX files");
+  add_files_kind("cifar", "CIFAR-10 or CIFAR-100 binary files", "directory with the .bin files");
   CLI::App* synthetic = add_kind("synthetic", "learnable random images");
   SyntheticOptions& options = request_.pack.synthetic;
   synthetic->add_option("--train", options.train, "training samples")->capture_default_str();
@@ -178,7 +179,7 @@ void CommandLine::add_bench() {
   step->add_option("--channels", arguments.channels, "channels of the synthetic images")->capture_default_str();
   step->add_option("--classes", arguments.classes, "classes of the synthetic images")->capture_default_str();
   step->add_flag("--json", arguments.json, "print a JSON object");
-  step->add_flag("--timeline", arguments.timeline, "print when each graph of two steps ran");
+  step->add_flag("--timeline", arguments.timeline, "print when each graph of a few steps ran");
 }
 
 void CommandLine::refuse_unknown_command(const std::vector<std::string>& arguments) const {

@@ -48,7 +48,6 @@ struct PackArguments {
   std::string kind, input;
   PackOptions options;
   SyntheticOptions synthetic;
-  std::string classes;
 };
 int command_pack(World& world, PackArguments arguments);
 

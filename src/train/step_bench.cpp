@@ -41,19 +41,24 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Share of the TRANSFER spans' time that lies inside COMPUTE spans.
+/// Share of the copies' time that passed while the work before their reader was still running: what no step waited for.
+/// The first two copies find both slots free and nothing running, so they do not count.
 double overlap(const std::vector<TimelineSpan>& spans) {
   double copied = 0;
-  double covered = 0;
-  for (const TimelineSpan& copy : spans) {
-    if (copy.stream != stream_name(StreamId::TRANSFER)) continue;
-    copied += copy.end_us - copy.start_us;
-    for (const TimelineSpan& work : spans) {
-      if (work.stream != stream_name(StreamId::COMPUTE)) continue;
-      covered += std::max(0.0, std::min(copy.end_us, work.end_us) - std::max(copy.start_us, work.start_us));
+  double hidden = 0;
+  int seen = 0;
+  double busy_until = 0;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const TimelineSpan& span = spans[i];
+    if (span.stream != stream_name(StreamId::TRANSFER)) {
+      if (span.stream != stream_name(StreamId::COMM)) busy_until = std::max(busy_until, span.end_us);
+      continue;
     }
+    if (++seen <= 2) continue;
+    copied += span.end_us - span.start_us;
+    hidden += std::clamp(busy_until - span.start_us, 0.0, span.end_us - span.start_us);
   }
-  return copied > 0 ? covered / copied : 0.0;
+  return copied > 0 ? hidden / copied : 0.0;
 }
 
 std::vector<std::vector<float>> weights_of(Engine& engine) {
@@ -88,7 +93,7 @@ StepBenchResult bench_steps(const Recipe& recipe, const DataShape& shape, const 
                             std::int64_t warmup, std::int64_t steps) {
   Bench bench(recipe, shape, dataset, run);
   const std::int64_t total = warmup + steps;
-  constexpr std::int64_t kTimelineSteps = 3;
+  constexpr std::int64_t kTimelineSteps = 8;
   bench.schedule.begin(0, total + kTimelineSteps);
   StepBenchResult result;
   result.steps = steps;

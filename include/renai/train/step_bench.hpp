@@ -19,9 +19,9 @@ struct TimelineSpan {
 struct StepBenchResult {
   std::int64_t steps = 0;
   double step_ms_median = 0, images_per_second = 0;  ///< Over all ranks; median of windows.
-  double transfer_overlap = 0;                       ///< Share of the copies' time during which COMPUTE was busy.
+  double transfer_overlap = 0;                       ///< Share of the copies' time hidden behind earlier work.
   std::int64_t step_allocations = 0, step_synchronizations = 0, arena_bytes = 0;
-  std::vector<TimelineSpan> timeline;  ///< Two steady steps.
+  std::vector<TimelineSpan> timeline;  ///< A few steady steps.
 };
 
 /// Runs `warmup` + `steps` training steps.
