@@ -54,10 +54,10 @@ struct Offer {
   std::optional<T> value;
   std::string refusal;
   Offer(T taken) : value(std::move(taken)) {}  // NOLINT(google-explicit-constructor)
-  static Offer refuse(std::string reason) { return Offer(std::move(reason), 0); }
+  static Offer refuse(std::string_view reason) { return Offer(std::nullopt, reason); }
 
  private:
-  Offer(std::string reason, int) : refusal(std::move(reason)) {}
+  Offer(std::nullopt_t, std::string_view reason) : refusal(reason) {}
 };
 
 /// Stateless description of an implementation. `match` looks at topology only, so that it answers the same when a graph

@@ -126,6 +126,4 @@ std::vector<Implementation> input_implementations() {
   return {{"own.normalize_input", match_normalize, make_normalize}, {"own.dropout", match_dropout, make_dropout}};
 }
 
-std::vector<Implementation> loss_implementations() { return {}; }
-
 }  // namespace renai::cpu

@@ -49,7 +49,7 @@ Kernel make_kernel(const Desc& desc, std::function<std::vector<Argument>(const O
                  primitive = std::move(primitive)](const Operands& at) -> Call {
     std::vector<Argument> all = arguments(at);
     all.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, at.workspace});
-    return [step = PreparedPrimitive(primitive, std::move(all))] { step.run(); };
+    return [step = PreparedPrimitive(primitive, all)] { step.run(); };
   };
   return kernel;
 }

@@ -163,9 +163,9 @@ std::vector<Shape> shapes_of(const MemoryPlan& plan) {
 const std::vector<Implementation>& implementations() {
   static const std::vector<Implementation> all = [] {
     std::vector<Implementation> list;
-    for (const auto& part : {conv_implementations(), linear_implementations(), norm_implementations(),
-                             activation_implementations(), pool_implementations(), join_implementations(),
-                             input_implementations(), loss_implementations(), reference_implementations()}) {
+    for (const auto& part :
+         {conv_implementations(), linear_implementations(), norm_implementations(), activation_implementations(),
+          pool_implementations(), join_implementations(), input_implementations(), reference_implementations()}) {
       list.insert(list.end(), part.begin(), part.end());
     }
     return list;

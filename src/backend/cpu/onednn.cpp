@@ -44,7 +44,7 @@ std::int64_t WorkspaceLayout::add(std::int64_t size_bytes) {
   return offset;
 }
 
-PreparedPrimitive::PreparedPrimitive(dnnl::primitive primitive, std::vector<Argument> arguments)
+PreparedPrimitive::PreparedPrimitive(dnnl::primitive primitive, const std::vector<Argument>& arguments)
     : primitive_(std::move(primitive)), stream_(onednn_engine()) {
   for (const Argument& argument : arguments) {
     if (argument.desc.get_size() == 0) continue;

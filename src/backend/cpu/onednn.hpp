@@ -38,7 +38,7 @@ class PreparedPrimitive {
     dnnl::memory::desc desc;
     void* data = nullptr;
   };
-  PreparedPrimitive(dnnl::primitive primitive, std::vector<Argument> arguments);
+  PreparedPrimitive(dnnl::primitive primitive, const std::vector<Argument>& arguments);
   void run() const;
 
  private:

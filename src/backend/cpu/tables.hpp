@@ -12,10 +12,9 @@ std::vector<Implementation> linear_implementations();
 std::vector<Implementation> norm_implementations();
 std::vector<Implementation> activation_implementations();
 std::vector<Implementation> pool_implementations();
-std::vector<Implementation> join_implementations();   ///< add, concat, flatten
-std::vector<Implementation> input_implementations();  ///< unpack_slot, normalize_input, dropout
-std::vector<Implementation> loss_implementations();
-/// The naive loops take whatever is left. Always last.
+std::vector<Implementation> join_implementations();   ///< add, flatten
+std::vector<Implementation> input_implementations();  ///< normalize_input, dropout
+/// The naive loops take whatever is left: the loss, joins and what is small. Always last.
 std::vector<Implementation> reference_implementations();
 
 }  // namespace renai::cpu

@@ -133,7 +133,7 @@ inline __attribute__((always_inline)) void window_max(const float* x, const Tile
         continue;
       }
       // NaN wins, so that a non-finite activation is never hidden.
-      const Mask take = (z > best) | (z != z);
+      const Mask take = (z > best) | (z != z);  // NOLINT(misc-redundant-expression)
       best = take ? z : best;
       best_x = take ? d : best_x;
       position = take ? Mask{} + at : position;

@@ -70,10 +70,10 @@ void max_pool(const float* x, float* y, uint8_t* index, Index row, Index rows, P
             }
             if (at != nullptr) {
               for (Index ch = 0; ch < pool.c; ++ch)
-                at[ch] = (from[ch] > to[ch]) | (from[ch] != from[ch]) ? position : at[ch];
+                at[ch] = ((from[ch] > to[ch]) | (from[ch] != from[ch])) ? position : at[ch];
             }
             for (Index ch = 0; ch < pool.c; ++ch)
-              to[ch] = (from[ch] > to[ch]) | (from[ch] != from[ch]) ? from[ch] : to[ch];
+              to[ch] = ((from[ch] > to[ch]) | (from[ch] != from[ch])) ? from[ch] : to[ch];
           });
     }
   }
