@@ -8,7 +8,9 @@ if [ $# -eq 0 ]; then
 else
   files=("$@")
 fi
-# The build uses GCC: flags and pragmas that only GCC knows are no finding.
+# The build uses GCC: flags and pragmas that only GCC knows are no finding, and omp.h is GCC's, with GCC's malloc(free).
+gcc_headers=$(g++ -print-file-name=include)
 printf '%s\0' "${files[@]}" | xargs -0 -n 4 -P "$(nproc)" clang-tidy-16 -p "$build" --quiet \
+  --extra-arg=-idirafter --extra-arg="$gcc_headers" --extra-arg='-D__malloc__(free)=__malloc__' \
   --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument \
   --extra-arg=-Wno-unknown-attributes --extra-arg=-Wno-unknown-pragmas

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../support/model_builder.hpp"
+#include "../support/op_harness.hpp"
 #include "../support/step_harness.hpp"
 #include "renai/backend/backend.hpp"
 #include "renai/base/philox.hpp"
@@ -60,7 +61,7 @@ Case projection() {
   model.pool(LayerKind::avg_pool, "pool", "relu")
       .layer(LayerKind::flatten, "flatten", {"pool"})
       .linear("fc", "flatten");
-  return {"projection", model.spec(), {"own.norm", "own.norm_grad", "own.add", "own.relu_grad"}};
+  return {"projection", model.spec(), {"own.norm", "own.norm_grad", "own.add", "own.activation_grad"}};
 }
 
 /// The normalised tensor and the relu's output have other readers too: nothing may be left out.
@@ -154,6 +155,54 @@ TEST_P(FusedStep, ChoosesTheFusedKernels) {
                 std::any_of(first.begin(), first.end(), matches))
         << kernel << "\n"
         << print(book, harness.graph());
+  }
+}
+
+/// Convolution with bias, folded batch norm and relu in inference, grouped and not.
+std::vector<float> run_inference(Backend& backend, std::int64_t groups, bool relu, std::string* kernel) {
+  OpGraph graph;
+  const Shape x_shape{2, 7, 5, 8}, y_shape{2, 7, 5, 12};
+  const TensorId x = graph.add_tensor("x", TensorRole::activation, x_shape);
+  const std::int32_t w = graph.add_param("w", ParamKind::conv_weight, Shape{12, 3, 3, 8 / groups});
+  const std::int32_t b = graph.add_param("b", ParamKind::bias, Shape{12}, false);
+  const std::int32_t norm = graph.add_norm("bn", 12, {});
+  const TensorId conv = graph.add_tensor("conv", TensorRole::activation, y_shape);
+  const TensorId bn = graph.add_tensor("bn.out", TensorRole::activation, y_shape);
+  Conv2dParams params{12, {3, 3, 1, 1, 1, 1, 1, 1}, groups, true};
+  const NormInfo& info = graph.norm(norm);
+  graph.add_compute(OpKind::conv2d, Pass::forward, params, {x, graph.param(w).weight, graph.param(b).weight}, {conv});
+  graph.add_compute(OpKind::batch_norm, Pass::inference, BatchNormParams{}, {conv, info.folded_scale, info.folded_bias},
+                    {bn});
+  TensorId last = bn;
+  if (relu) {
+    last = graph.add_tensor("y", TensorRole::activation, y_shape);
+    graph.add_compute(OpKind::activation, Pass::forward, ActivationParams{}, {bn}, {last});
+  }
+  OpHarness harness(graph, backend);
+  std::uint32_t stream = 0;
+  for (const TensorId tensor : {x, graph.param(w).weight, graph.param(b).weight, info.folded_scale, info.folded_bias}) {
+    std::vector<float> values(static_cast<std::size_t>(harness.plan().tensor(tensor).shape.elems()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = 2 * uniform01(random_block(5, RandomPurpose::test, i, stream)[0]) - 1;
+    }
+    harness.set(tensor, values);
+    ++stream;
+  }
+  harness.run();
+  if (kernel != nullptr) *kernel = harness.book().of(GraphId::SIMPLE_TASK_GRAPH).front().kernel;
+  return harness.get(last);
+}
+
+TEST(FusedInference, BatchNormIsFoldedIntoTheWeights) {
+  const auto reference = make_reference_backend(), cpu = make_cpu_backend(2);
+  for (const std::int64_t groups : {1, 2, 4}) {
+    for (const bool relu : {false, true}) {
+      std::string kernel;
+      const std::vector<float> want = run_inference(*reference, groups, relu, nullptr);
+      const std::vector<float> have = run_inference(*cpu, groups, relu, &kernel);
+      EXPECT_TRUE(kernel.starts_with("onednn.conv_bn:")) << kernel;
+      EXPECT_LT(relative_difference(want, have), 2e-6) << "groups " << groups << ", relu " << relu;
+    }
   }
 }
 
