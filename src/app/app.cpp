@@ -99,8 +99,9 @@ void CommandLine::add_eval() {
                        [this](World* world) { return command_eval(*world, request_.eval); });
   eval->add_option("--checkpoint", request_.eval.checkpoint, "checkpoint written by renai train")->required();
   eval->add_option("--data", request_.eval.data, "data set whose 'val' split is used (default: the one trained with)");
-  eval->add_option("--global-batch", request_.eval.batch, "samples at a time over ALL ranks");
-  eval->add_option("--threads", request_.eval.threads, "compute threads of a rank");
+  eval->add_option("--global-batch", request_.eval.batch, "samples at a time over ALL ranks")
+      ->check(CLI::PositiveNumber);
+  eval->add_option("--threads", request_.eval.threads, "compute threads of a rank")->check(CLI::PositiveNumber);
   eval->add_option("--device", request_.eval.device, "auto, cpu or reference");
   eval->add_flag("--json", request_.eval.json, "print a JSON object");
 }
@@ -196,7 +197,7 @@ void CommandLine::refuse_unknown_command(const std::vector<std::string>& argumen
 bool CommandLine::parse(std::vector<std::string> arguments) {
   const bool general =
       !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "--version");
-  if (arguments.empty() || (arguments[0].rfind("-", 0) == 0 && !general)) arguments.insert(arguments.begin(), "train");
+  if (arguments.empty() || (arguments[0].starts_with('-') && !general)) arguments.insert(arguments.begin(), "train");
   if (!general) refuse_unknown_command(arguments);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
@@ -223,11 +224,10 @@ int guarded(World* world, F&& body) {
   const auto report = [world](const Error& error) {
     if (world != nullptr) return world->fail(error);
     // Before ranks can speak to each other: rank 0 speaks; the others leave after it.
-    if (launcher_rank() != 0) {
-      std::this_thread::sleep_for(std::chrono::seconds(1));
-      return error.exit_code();
-    }
-    std::fprintf(stderr, "renai: rank 0 on %s: %s\n", host_name().c_str(), error.what());
+    // A mistake of all ranks is rank 0's to tell, and ends the job before the others speak.
+    const int rank = launcher_rank();
+    if (rank != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    std::fprintf(stderr, "renai: rank %d on %s: %s\n", rank, host_name().c_str(), error.what());
     return error.exit_code();
   };
   try {
@@ -260,7 +260,9 @@ int run_app(int argc, char** argv) {
   std::unique_ptr<World> world;
   const int started = guarded(nullptr, [&] {
     const double seconds = line.recipe().watchdog_seconds;
-    if (!(seconds > 0)) throw UserError("--watchdog-seconds", "it must be above 0", "use for example 60");
+    if (!(seconds >= 0.1 && seconds <= 1e6)) {
+      throw UserError("--watchdog-seconds", "it must lie between 0.1 and 1e6", "use for example 60");
+    }
     world = std::make_unique<World>(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3)));
     return 0;
   });

@@ -58,9 +58,9 @@ void make_data(World& world, Recipe& recipe, const BenchArguments& arguments, st
 /// Largest relative deviation of a parameter's update that rounding explains.
 constexpr double kLargestDeviation = 1e-3;
 
-/// One small step on the reference backend and on the chosen one: the benchmark's proof. Rounding can turn over a single
-/// decision (which of two values is a window's maximum, on which side of zero an activation lies), and one of them moves
-/// a late layer's update by a percent. Wrong kernels deviate on every batch, so the best of a few counts.
+/// One small step on the reference backend and on the chosen one: the benchmark's proof. Rounding can turn over a
+/// single decision (which of two values is a window's maximum, on which side of zero an activation lies), and one of
+/// them moves a late layer's update by a percent. Wrong kernels deviate on every batch, so the best of a few counts.
 double prove(const Recipe& recipe, const JobData& data, const Run& run) {
   constexpr int kAttempts = 3;
   Recipe small = recipe;
@@ -73,10 +73,9 @@ double prove(const Recipe& recipe, const JobData& data, const Run& run) {
   const auto reference = make_reference_backend();
   double best = std::numeric_limits<double>::infinity();
   for (int attempt = 0; attempt < kAttempts && !(best <= kLargestDeviation); ++attempt, ++small.seed) {
-    const double deviation =
-        compare_one_step(small, data.shape, *data.train,
-                         Run{device.get(), reference.get(), communicator.get(), control.get()},
-                         Run{run.device, run.backend, communicator.get(), control.get()});
+    const double deviation = compare_one_step(small, data.shape, *data.train,
+                                              Run{device.get(), reference.get(), communicator.get(), control.get()},
+                                              Run{run.device, run.backend, communicator.get(), control.get()});
     if (!(deviation >= best)) best = deviation;
     if (!std::isfinite(deviation)) return deviation;
   }

@@ -30,7 +30,7 @@ struct TrainArguments {
 int command_train(World& world, Recipe recipe, const TrainArguments& arguments);
 
 struct EvalArguments {
-  std::string checkpoint, data, split = "val";
+  std::string checkpoint, data;
   std::int64_t batch = 0;
   int threads = 0;
   std::string device;
@@ -64,6 +64,9 @@ int command_bench_step(World& world, Recipe recipe, const BenchArguments& argume
 
 /// Fingerprint sections that are known before the graph is built. Keys that may differ between ranks are left out.
 Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_digest);
+/// Mean and standard deviation by channel as text that reads back exactly, for checkpoints.
+std::string print_normalization(const InputParams& normalization);
+InputParams parse_normalization(const std::string& text, const std::string& file);
 /// "renai 0.1.0, GCC 12.2.0".
 std::string build_text();
 

@@ -7,6 +7,7 @@
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/checkpoint/state_dict.hpp"
+#include "renai/model/model_spec.hpp"
 #include "renai/train/task.hpp"
 
 namespace renai {
@@ -30,9 +31,7 @@ Recipe stored_recipe(const StateDict& state, const std::string& file) {
     using T = std::remove_reference_t<decltype(value)>;
     const auto node = table[key];
     if (!node) return;
-    if constexpr (std::is_same_v<T, std::string>) {
-      value = node.value_or(value);
-    } else if constexpr (std::is_same_v<T, bool>) {
+    if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, bool>) {
       value = node.value_or(value);
     } else if constexpr (std::is_floating_point_v<T>) {
       value = node.template value<double>().value_or(value);
@@ -78,6 +77,13 @@ int command_eval(World& world, const EvalArguments& arguments) {
   const Run run = world.choose(recipe);
   BlueprintOptions options;
   options.training = false;
+  // The network and its input scale are the trained ones, wherever files and data sets went since.
+  if (const auto text = state.texts.find("model"); text != state.texts.end()) {
+    options.model = parse_model(text->second, arguments.checkpoint);
+  }
+  if (const auto text = state.texts.find("normalization"); text != state.texts.end()) {
+    data.shape.normalization = parse_normalization(text->second, arguments.checkpoint);
+  }
   const Blueprint blueprint = make_blueprint(recipe, data.shape, *run.backend, *run.communicator, options);
   compare_fingerprints(world.control(), fingerprint(blueprint.graph, blueprint.book, blueprint.plans, blueprint.atlas));
   Engine engine(blueprint, run);

@@ -1,7 +1,10 @@
 #include "recipe_options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <filesystem>
+#include <set>
+#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -19,6 +22,19 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
+/// The library reads "" as 0, clamps what is too large and wraps negative numbers; here each is a mistake.
+template <typename T>
+std::string number_problem(const std::string& text) {
+  T value{};
+  const char* first = text.data() + (text.starts_with('+') ? 1 : 0);
+  const auto [end, error] = std::from_chars(first, text.data() + text.size(), value);
+  if (error == std::errc{} && end == text.data() + text.size()) return {};
+  const char* kind = std::is_floating_point_v<T> ? "a number"
+                     : std::is_unsigned_v<T>     ? "a whole number from 0 on"
+                                                 : "a whole number";
+  return "'" + text + "' is not " + kind + (error == std::errc::result_out_of_range ? " in range" : "");
+}
+
 CLI::Option* find_option(CLI::App& command, const std::string& name) {
   return command.get_option_no_throw("--" + name);
 }
@@ -32,9 +48,13 @@ void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config) 
       command.add_flag("--" + key + ",!--no-" + key, value, std::string(help) + (value ? " [on]" : " [off]"))
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     } else {
-      command.add_option("--" + key, value, help)
-          ->capture_default_str()
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      CLI::Option* option = command.add_option("--" + key, value, help)
+                                ->capture_default_str()
+                                ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      using T = std::remove_reference_t<decltype(value)>;
+      if constexpr (!std::is_same_v<T, std::string>) {
+        option->check([](const std::string& text) { return number_problem<T>(text); });
+      }
     }
   });
 }
@@ -50,6 +70,7 @@ void apply_config(CLI::App& command, const std::string& config) {
   } catch (const CLI::Error& error) {
     throw UserError("recipe " + config, error.what(), "correct the file");
   }
+  std::set<std::string> seen;
   for (const CLI::ConfigItem& item : items) {
     if (item.name == "++" || item.name == "--") {
       throw UserError("recipe " + config, "it has a section '" + item.fullname() + "'",
@@ -59,6 +80,14 @@ void apply_config(CLI::App& command, const std::string& config) {
     if (option == nullptr || item.name == "config" || item.name == "help") {
       throw UserError("recipe " + config + ": key '" + item.fullname() + "'", "there is no such option",
                       suggest_name(item.name, option_names(command)));
+    }
+    if (item.inputs.size() != 1 || item.inputs.front().empty()) {
+      throw UserError("recipe " + config + ": key '" + item.name + "'", "it does not have exactly one value",
+                      "write " + item.name + " = VALUE");
+    }
+    if (!seen.insert(item.name).second) {
+      throw UserError("recipe " + config + ": key '" + item.name + "'", "it stands there twice",
+                      "keep one of the lines");
     }
     if (option->count() > 0) continue;
     try {

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <ctime>
 #include <set>
+#include <sstream>
 
 #include "commands.hpp"
 #include "renai/base/error.hpp"
@@ -56,30 +58,61 @@ std::optional<std::filesystem::path> find_resume(const Recipe& recipe, World& wo
   return found;
 }
 
-/// A continued run must be the same run: its own recipe decides, but for options that cannot change a bit.
-void require_same_recipe(const Recipe& recipe, const StateDict& state, const std::string& file) {
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    lines.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return lines;
+}
+
+void require_same_text(const StateDict& state, const std::string& file, const std::string& key, const std::string& own,
+                       const char* what) {
+  const auto stored = state.texts.find(key);
+  if (stored == state.texts.end() || stored->second == own) return;
+  throw UserError("continuing from " + file, std::string(what) + " differs from the one it was trained with",
+                  "give the same one, or start anew from its weights with --init-from");
+}
+
+/// A continued run must be the same run: data, model and every option that can change a bit. A run may be lengthened
+/// (--epochs,
+/// --steps), which also stretches a cosine schedule.
+void require_same_run(const Recipe& recipe, const StateDict& state, const std::string& file,
+                      const std::string& data_digest) {
+  require_same_text(state, file, "data", data_digest, "the data set");
+  require_same_text(state, file, "model", to_toml(load_model(recipe.model)), "the model");
   const auto stored = state.texts.find("recipe");
   if (stored == state.texts.end()) return;
-  const auto lines = [](const std::string& text) {
-    std::set<std::string> set;
-    std::size_t start = 0;
-    while (start < text.size()) {
-      const std::size_t end = text.find('\n', start);
-      set.insert(text.substr(start, end - start));
-      start = end + 1;
-    }
-    return set;
-  };
-  const std::set<std::string> own = lines(to_toml(recipe, true));
-  for (const std::string& line : lines(stored->second)) {
+  const std::string text = to_toml(recipe, true);
+  const std::vector<std::string> own = lines_of(text);
+  for (const std::string& line : lines_of(stored->second)) {
     const std::string key = line.substr(0, line.find(' '));
-    const bool may_change = key == "steps" || key == "epochs" || key == "threads" || key == "device";
-    const bool known = to_toml(recipe, true).find(key + " = ") != std::string::npos;
-    if (!may_change && known && !own.contains(line)) {
+    const bool may_change = key == "steps" || key == "epochs";
+    const bool known = ("\n" + text).find("\n" + key + " = ") != std::string::npos;
+    if (!may_change && known && std::find(own.begin(), own.end(), line) == own.end()) {
       throw UserError("continuing from " + file, "its recipe says " + line + ", which differs from this run",
                       "give the same option, or start anew from its weights with --init-from");
     }
   }
+}
+
+/// What a run starts from besides the seed. Loaded and checked before anything is written.
+struct StartState {
+  std::string file;
+  StateDict state;
+  bool continues = false;
+};
+
+std::optional<StartState> load_start(const Recipe& recipe, World& world, const std::string& data_digest) {
+  if (const auto resume = find_resume(recipe, world)) {
+    StartState start{resume->string(), load_checkpoint(*resume), true};
+    require_same_run(recipe, start.state, start.file, data_digest);
+    return start;
+  }
+  if (recipe.init_from.empty()) return std::nullopt;
+  return StartState{recipe.init_from, load_checkpoint(recipe.init_from, false), false};
 }
 
 std::vector<std::pair<std::string, std::string>> trace_header(const Recipe& recipe, const Blueprint& blueprint,
@@ -98,19 +131,22 @@ std::vector<std::pair<std::string, std::string>> trace_header(const Recipe& reci
   return header;
 }
 
-void dry_run(const Recipe& recipe, const Blueprint& blueprint, const JobData& data) {
-  std::printf("%s\n", to_toml(recipe).c_str());
-  std::printf("%s\n", print_model(blueprint.graph, blueprint.specs.front().shape.shape()).c_str());
-  std::printf("%s\n", print(blueprint.specs).c_str());
+AtlasReport atlas_report(const Blueprint& blueprint) {
   AtlasReport report;
   report.graph = &blueprint.graph;
   report.book = &blueprint.book;
   report.plans = blueprint.plans;
   report.atlas = &blueprint.atlas;
-  std::printf("%s\n", print_table(report).c_str());
+  return report;
+}
+
+void dry_run(const Recipe& recipe, const Blueprint& blueprint, const JobData& data) {
+  std::printf("%s\n", to_toml(recipe).c_str());
+  std::printf("%s\n", print_model(blueprint.graph, blueprint.specs.front().shape.shape()).c_str());
+  std::printf("%s\n", print(blueprint.specs).c_str());
+  std::printf("%s\n", print_table(atlas_report(blueprint)).c_str());
   const BatchSplit split = split_batches(data.shape.train_samples, recipe.global_batch, recipe.logical_shards, true);
-  const std::int64_t total =
-      recipe.steps > 0 ? recipe.steps : static_cast<std::int64_t>(recipe.epochs * static_cast<double>(split.batches()));
+  const std::int64_t total = total_steps(recipe, split.batches());
   std::printf("learning rate over %lld steps\n", static_cast<long long>(total));
   constexpr int kRows = 16;
   for (int row = 0; row <= kRows && total > 0; ++row) {
@@ -122,23 +158,91 @@ void dry_run(const Recipe& recipe, const Blueprint& blueprint, const JobData& da
   }
 }
 
-/// Weights to start from: a checkpoint to continue, a file of weights, or the seed.
-Progress start_state(Engine& engine, const Recipe& recipe, const std::optional<std::filesystem::path>& resume) {
+Progress apply_start(Engine& engine, const Recipe& recipe, const std::optional<StartState>& start) {
   initialize_state(engine, recipe.seed);
-  if (resume) {
-    const StateDict state = load_checkpoint(*resume);
-    require_same_recipe(recipe, state, resume->string());
-    return restore_state(engine, state, resume->string(), false);
+  if (!start) return {};
+  return restore_state(engine, start->state, start->file, !start->continues);
+}
+
+DeepLearningTask::Options task_options(const Recipe& recipe, const JobData& data, const Blueprint& blueprint,
+                                       const Run& run) {
+  DeepLearningTask::Options options;
+  options.recipe = &recipe;
+  options.data.train = &*data.train;
+  options.data.val = data.val ? &*data.val : nullptr;
+  options.checkpoint_texts = {{"recipe", to_toml(recipe, true)},
+                              {"full_recipe", to_toml(recipe)},
+                              {"build", build_text()},
+                              {"library", run.backend->library()},
+                              {"data", data.digest},
+                              {"classes", std::to_string(data.shape.classes)},
+                              {"normalization", print_normalization(data.shape.normalization)},
+                              {"model", to_toml(blueprint.graph.model())}};
+  options.trace_header = trace_header(recipe, blueprint, run, data.digest);
+  return options;
+}
+
+void print_start(World& world, const Recipe& recipe, const Run& run, const JobData& data) {
+  if (world.rank() != 0) return;
+  std::printf("%s%s, %lld training samples, run directory %s\n", world.topology().print().c_str(),
+              run.backend->library().c_str(), static_cast<long long>(data.shape.train_samples), recipe.run_dir.c_str());
+  std::fflush(stdout);
+}
+
+void print_end(const Summary& summary, const RunLog& log) {
+  char validation[48] = "no validation";
+  if (summary.val_images > 0) std::snprintf(validation, sizeof validation, "val top-1 %.4f", summary.val_top1);
+  std::printf("%s after %lld steps: %s, %.0f img/s, digest %s, %s\n", summary.status.c_str(),
+              static_cast<long long>(summary.steps), validation, summary.images_per_second_median,
+              summary.digest.c_str(), (log.directory() / "summary.json").c_str());
+}
+
+/// The run directory as given, without a trailing slash; one named after data, model and time when none is given.
+std::string choose_run_dir(const Recipe& recipe, World& world) {
+  if (recipe.run_dir.empty()) {
+    if (recipe.resume == "auto") {
+      throw UserError("--resume auto", "no run is named, so there is nothing to look in", "give its --run-dir");
+    }
+    return world.control().broadcast(default_run_dir(recipe), 0, "naming the run directory");
   }
-  if (!recipe.init_from.empty()) {
-    restore_state(engine, load_checkpoint(recipe.init_from, false), recipe.init_from, true);
-  }
-  return {};
+  std::string path = recipe.run_dir;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+/// Every rank must run the same kernels: equal libraries, instruction sets and processor models.
+void compare_machines(const Run& run) {
+  const DeviceInfo info = run.device->info();
+  compare_fingerprints(*run.control, Fingerprint{{{"library", run.backend->library() + "\n"},
+                                                  {"machine", info.model + "\n" + info.instruction_set + "\n"}}});
 }
 
 }  // namespace
 
 std::string build_text() { return std::string("renai ") + RENAI_VERSION + ", GCC " + __VERSION__; }
+
+std::string print_normalization(const InputParams& normalization) {
+  std::ostringstream text;
+  text << std::hexfloat;
+  for (const float value : normalization.mean) text << value << ' ';
+  for (const float value : normalization.std) text << value << ' ';
+  return text.str();
+}
+
+InputParams parse_normalization(const std::string& text, const std::string& file) {
+  InputParams normalization;
+  std::istringstream words(text);
+  const auto read = [&](float& value) {
+    std::string word;
+    words >> word;
+    char* end = nullptr;
+    value = std::strtof(word.c_str(), &end);
+    if (word.empty() || *end != '\0') throw DataError(file, "its normalisation cannot be read", "the file is damaged");
+  };
+  for (float& value : normalization.mean) read(value);
+  for (float& value : normalization.std) read(value);
+  return normalization;
+}
 
 JobData open_data(const Recipe& recipe, bool training) {
   JobData data;
@@ -181,66 +285,43 @@ int command_train(World& world, Recipe recipe, const TrainArguments& arguments) 
   verify(recipe);
   verify_ranks(recipe, world.world_size());
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, ""));
-  JobData data = open_data(recipe, true);
+  const JobData data = open_data(recipe, true);
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
 
-  const bool named = recipe.run_dir.empty();
-  if (named) recipe.run_dir = world.control().broadcast(default_run_dir(recipe), 0, "naming the run directory");
   const Run run = world.choose(recipe);
+  compare_machines(run);
   const Blueprint blueprint = make_blueprint(recipe, data.shape, *run.backend, *run.communicator);
   if (arguments.dry_run) {
     if (world.rank() == 0) dry_run(recipe, blueprint, data);
     return 0;
   }
-  const std::optional<std::filesystem::path> resume = find_resume(recipe, world);
-  RunLog log(recipe.run_dir, world.rank(), resume.has_value());
+  const bool named = recipe.run_dir.empty();
+  recipe.run_dir = choose_run_dir(recipe, world);
+  const std::optional<StartState> start = load_start(recipe, world, data.digest);
+  RunLog log(recipe.run_dir, world.rank(), start && start->continues);
   if (named && world.rank() == 0) link_latest(recipe.run_dir);
   log.write_text("recipe.toml", to_toml(recipe));
   log.write_ranks(world.topology());
-  if (world.rank() == 0) {
-    std::printf("%s%s, %lld training samples, run directory %s\n", world.topology().print().c_str(),
-                run.backend->library().c_str(), static_cast<long long>(data.shape.train_samples),
-                recipe.run_dir.c_str());
-    std::fflush(stdout);
-  }
+  print_start(world, recipe, run, data);
 
   const FaultPlan fault = parse_fault(recipe.inject_fault);
   if (fault.due(-1, world.rank())) run_fault(fault);
   compare_fingerprints(world.control(), fingerprint(blueprint.graph, blueprint.book, blueprint.plans, blueprint.atlas));
   Engine engine(blueprint, run);
-  AtlasReport report;
-  report.graph = &blueprint.graph;
-  report.book = &blueprint.book;
-  report.plans = blueprint.plans;
-  report.atlas = &blueprint.atlas;
+  AtlasReport report = atlas_report(blueprint);
   report.capture_seconds = engine.capture_seconds();
   report.device = run.device->info().model;
   if (world.rank() == 0) log.write_text("atlas.json", to_json(report));
 
-  const Progress progress = start_state(engine, recipe, resume);
-  DeepLearningTask::Options options;
-  options.recipe = &recipe;
-  options.data.train = &*data.train;
-  options.data.val = data.val ? &*data.val : nullptr;
+  const Progress progress = apply_start(engine, recipe, start);
+  DeepLearningTask::Options options = task_options(recipe, data, blueprint, run);
   options.log = &log;
   options.console = &world.log();
-  options.checkpoint_texts = {{"recipe", to_toml(recipe, true)},
-                              {"full_recipe", to_toml(recipe)},
-                              {"build", build_text()},
-                              {"library", run.backend->library()},
-                              {"data", data.digest},
-                              {"classes", std::to_string(data.shape.classes)},
-                              {"model_print", print(blueprint.graph.model())}};
-  options.trace_header = trace_header(recipe, blueprint, run, data.digest);
   options.process_start = arguments.process_start;
   DeepLearningTask task(engine, options);
   const Summary summary = task.train(progress);
   world.control().barrier("the end of the run");
-  if (world.rank() == 0) {
-    std::printf("%s after %lld steps: val top-1 %.4f, %.0f img/s, digest %s, %s\n", summary.status.c_str(),
-                static_cast<long long>(summary.steps), summary.val_top1, summary.images_per_second_median,
-                summary.digest.c_str(), (log.directory() / "summary.json").c_str());
-  }
+  if (world.rank() == 0) print_end(summary, log);
   return 0;
 }
 

@@ -45,7 +45,19 @@ class ShapeWalk {
  private:
   using Key = std::pair<std::int32_t, OpKind>;  // One layer has one operator; operators around the layers are unique.
 
+  /// Far above what any machine holds, and small enough that byte counts of whole plans cannot overflow.
+  void check_size(const std::string& layer, const Shape& shape) const {
+    constexpr std::int64_t kMostElems = std::int64_t{1} << 40;
+    constexpr std::int64_t kMostExtent = std::int64_t{1} << 31;
+    bool fits = shape.elems() <= kMostElems;
+    for (int axis = 0; axis < shape.rank(); ++axis) fits = fits && shape[axis] <= kMostExtent;
+    if (fits) return;
+    throw UserError("layer '" + layer + "': a tensor of shape " + shape.str(), "it is too large for any machine",
+                    "lower channels, padding or the resolution");
+  }
+
   void assign(TensorId id, const Shape& shape) {
+    check_size(graph_.tensor(id).name, shape);
     shapes_[static_cast<std::size_t>(id)] = shape;
     const TensorInfo& info = graph_.tensor(id);
     if (info.param >= 0) assign_param(info.param, shape);

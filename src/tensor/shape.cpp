@@ -20,7 +20,9 @@ std::int64_t Shape::operator[](int axis) const {
 
 std::int64_t Shape::elems() const noexcept {
   std::int64_t product = 1;
-  for (int axis = 0; axis < rank_; ++axis) product *= extents_[static_cast<std::size_t>(axis)];
+  for (int axis = 0; axis < rank_; ++axis) {
+    if (__builtin_mul_overflow(product, extents_[static_cast<std::size_t>(axis)], &product)) return INT64_MAX;
+  }
   return product;
 }
 

@@ -13,9 +13,9 @@ SlotLayout SlotLayout::make(std::int64_t rows, std::int64_t h, std::int64_t w, s
   layout.w = w;
   layout.c = c;
   std::int64_t offset = 0;
-  const auto place = [&offset](std::int64_t size_bytes) {
+  const auto place = [&offset](std::int64_t part_bytes) {
     const std::int64_t at = offset;
-    offset += align_slot(size_bytes);
+    offset += align_slot(part_bytes);
     return at;
   };
   layout.control_offset = place(sizeof(ControlBlock));

@@ -102,7 +102,7 @@ int phase_of_epoch(std::span<const ResolutionPhase> phases, std::int64_t epoch) 
 
 Blueprint make_blueprint(const Recipe& recipe, const DataShape& data, Backend& backend,
                          const Communicator& communicator, const BlueprintOptions& options) {
-  const ModelSpec model = load_model(recipe.model);
+  const ModelSpec model = options.model ? *options.model : load_model(recipe.model);
   GraphOptions features = graph_options(recipe, data, communicator.world_size());
   const std::vector<ResolutionPhase> phases = resolution_phases(recipe, model, data);
 

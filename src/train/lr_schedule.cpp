@@ -6,6 +6,11 @@
 
 namespace renai {
 
+std::int64_t total_steps(const Recipe& recipe, std::int64_t batches) {
+  if (recipe.steps > 0) return recipe.steps;
+  return static_cast<std::int64_t>(std::ceil(recipe.epochs * static_cast<double>(batches)));
+}
+
 float learning_rate(const Recipe& recipe, std::int64_t step, std::int64_t total_steps, std::int64_t batches) {
   const auto warmup = static_cast<std::int64_t>(std::llround(recipe.warmup_epochs * static_cast<double>(batches)));
   if (step < warmup) return static_cast<float>(recipe.lr * static_cast<double>(step + 1) / static_cast<double>(warmup));

@@ -7,6 +7,7 @@
 
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
+#include "renai/data/loader.hpp"
 #include "renai/tensor/batch_split.hpp"
 #include "renai/train/fault.hpp"
 
@@ -63,6 +64,66 @@ std::string toml_value(const T& value) {
   }
 }
 
+/// Limits beyond which a value is a slip of the hand, and arithmetic on it would overflow.
+template <typename T>
+void require_at_most(const char* option, T value, T most) {
+  if (value <= most) return;
+  std::ostringstream text;
+  std::ostringstream limit;
+  text << value;
+  limit << "use at most " << most;
+  throw UserError(std::string("--") + option + " " + text.str(), "the value is too large", limit.str());
+}
+
+void verify_limits(const Recipe& r) {
+  require_at_most("epochs", r.epochs, 1e6);
+  require_at_most<std::int64_t>("steps", r.steps, 1'000'000'000'000);
+  require_at_most<std::int64_t>("global-batch", r.global_batch, 1 << 24);
+  require_at_most<std::int64_t>("val-batch", r.val_batch, 1 << 24);
+  require_at_most("logical-shards", r.logical_shards, 1 << 16);
+  require_at_most("lr", r.lr, 1e30);
+  require_at_most("weight-decay", r.weight_decay, 1e30);
+  require_at_most("clip-norm", r.clip_norm, 1e30);
+  require_at_most("warmup-epochs", r.warmup_epochs, 1e6);
+  require_at_most("lr-step-epochs", r.lr_step_epochs, 1e6);
+  require_at_most("lr-gamma", r.lr_gamma, 1e6);
+  require_at_most<std::int64_t>("val-resolution", r.val_resolution, 16384);
+  require_at_most<std::uint64_t>("seed", r.seed, INT64_MAX);
+  require_at_most("bucket-mib", r.bucket_mib, 65536.0);
+  require_at_most("threads", r.threads, 1024);
+  require_at_most("loader-threads", r.loader_threads, 256);
+  require_at_least("watchdog-seconds", r.watchdog_seconds, 0.1);
+  require_at_most("watchdog-seconds", r.watchdog_seconds, 1e6);
+}
+
+bool is_plain_text(const std::string& text) {
+  std::size_t more = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (more > 0) {
+      if ((byte & 0xC0u) != 0x80u) return false;
+      --more;
+    } else if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && byte < 0xC2) || byte > 0xF4) {
+      return false;
+    } else {
+      more = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : byte >= 0xC2 ? 1 : 0;
+    }
+  }
+  return more == 0;
+}
+
+/// Recipes are stored as TOML and JSON, which hold UTF-8 without control characters.
+void verify_texts(const Recipe& r) {
+  Recipe::visit(r, [](const char* key, const auto& value, const char*, bool) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::string>) {
+      if (!is_plain_text(value)) {
+        throw UserError(std::string("--") + key, "it holds a control character or bytes that are not UTF-8",
+                        "use plain names");
+      }
+    }
+  });
+}
+
 void verify_words(const Recipe& r) {
   require_word("device", r.device, {"auto", "cpu", "cuda", "reference"});
   require_word("precision", r.precision, {"fp32", "tf32", "bf16", "fp16"});
@@ -98,8 +159,6 @@ void verify_numbers(const Recipe& r) {
   require_at_least("threads", r.threads, 1);
   require_at_least("loader-threads", r.loader_threads, 1);
   require_at_least<std::int64_t>("log-every", r.log_every, 1);
-  require(r.watchdog_seconds > 0.0, "watchdog-seconds", toml_number(r.watchdog_seconds), "must be above 0",
-          "use for example 60");
   require_at_least<std::int64_t>("max-bad-steps", r.max_bad_steps, 1);
 }
 
@@ -112,8 +171,11 @@ void verify(const Recipe& r) {
       finite = finite && std::isfinite(value);
   });
   if (!finite) throw UserError("the recipe", "a number is not finite", "give finite numbers");
+  verify_texts(r);
   verify_words(r);
   verify_numbers(r);
+  verify_limits(r);
+  Augmentation::parse(r.augment);
   split_batches(r.logical_shards, r.global_batch, r.logical_shards, true);
   if (r.val_batch > 0 && r.val_batch % r.logical_shards != 0) {
     throw UserError("--val-batch " + std::to_string(r.val_batch),

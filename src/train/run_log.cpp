@@ -78,7 +78,7 @@ std::string to_json(const Summary& s) {
   object["step_synchronizations"] = s.step_synchronizations;
   object["reduce"] = s.reduce;
   if (!s.error.empty()) object["error"] = s.error;
-  return object.dump(2) + "\n";
+  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 RunLog::RunLog(const std::filesystem::path& directory, int rank, bool keep_existing)
@@ -109,7 +109,7 @@ void RunLog::write_ranks(const HostTopology& topology) const {
                     {"numa_node", place.numa_node},
                     {"pid", place.pid}});
   }
-  write_text("ranks.json", list.dump(2) + "\n");
+  write_text("ranks.json", list.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
 void RunLog::train(const TrainLine& line, std::int64_t total_steps) {

@@ -135,7 +135,7 @@ FanInOut fan_of(const ComputationGraph& graph, std::span<const Shape> shapes, co
     if (other.kind != ParamKind::conv_weight && other.kind != ParamKind::linear_weight) continue;
     const Shape& shape = shapes[static_cast<std::size_t>(other.weight)];
     const double area = shape.rank() == 4 ? static_cast<double>(shape[1] * shape[2]) : 1.0;
-    return {static_cast<double>(shape.elems() / shape[0]), static_cast<double>(shape[0]) * area};
+    return {static_cast<double>(shape.elems()) / static_cast<double>(shape[0]), static_cast<double>(shape[0]) * area};
   }
   return {};
 }

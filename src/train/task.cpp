@@ -55,7 +55,8 @@ struct DeepLearningTask::Impl {
   Summary summary;
   Progress progress;
   std::int64_t total_steps = 0, batches = 0, drained = 0;
-  Window window;
+  Window window, measured;
+  double measured_seconds = 0;
   std::vector<double> throughput;
   double epoch_loss_sum = 0, epoch_weight_sum = 0;
   DeviceCounters steady{};
@@ -75,8 +76,7 @@ struct DeepLearningTask::Impl {
                                               val_sampler ? &*val_sampler : nullptr, *loader);
     fault = parse_fault(recipe.inject_fault);
     batches = schedule->batches_per_epoch();
-    total_steps = recipe.steps > 0 ? recipe.steps
-                                   : static_cast<std::int64_t>(std::ceil(recipe.epochs * static_cast<double>(batches)));
+    total_steps = renai::total_steps(recipe, batches);
   }
 
   int rank() const { return engine->run().control->rank(); }
@@ -98,8 +98,10 @@ struct DeepLearningTask::Impl {
     const float* scalars = values.data() + region_name::kMetricCount;
     const double loss = metrics[0] / metrics[1];
     if (step % batches == 0) epoch_loss_sum = epoch_weight_sum = 0;
-    epoch_loss_sum += metrics[0];
-    epoch_weight_sum += metrics[1];
+    if (scalars[region_name::kScalarSkip] == 0.0f) {
+      epoch_loss_sum += metrics[0];
+      epoch_weight_sum += metrics[1];
+    }
     progress.skipped_steps = static_cast<std::int64_t>(scalars[region_name::kScalarSkippedSteps]);
     if (static_cast<std::int64_t>(scalars[region_name::kScalarBadSteps]) >= options.recipe->max_bad_steps) {
       throw UserError("training diverged at step " + std::to_string(step),
@@ -130,10 +132,20 @@ struct DeepLearningTask::Impl {
     close_window();
   }
 
+  /// Log lines may be close together; throughput is measured over five steps at least.
   void close_window() {
-    if (window.steps >= 5) throughput.push_back(static_cast<double>(window.images) / seconds_since(window.start));
+    measured.steps += window.steps;
+    measured.images += window.images;
+    measured_seconds += seconds_since(window.start);
+    if (measured.steps >= 5) close_measured();
     window = Window{};
     window.waited = schedule->data_wait();
+  }
+
+  void close_measured() {
+    throughput.push_back(static_cast<double>(measured.images) / measured_seconds);
+    measured = Window{};
+    measured_seconds = 0;
   }
 
   void write_trace(std::int64_t step, const StateDigest& digest) {
@@ -250,6 +262,7 @@ struct DeepLearningTask::Impl {
     }
     drain(true);
     close_window();
+    if (throughput.empty() && measured.steps > 0) close_measured();
     if (first_step >= total_steps && val_sampler) run_validation();
   }
 
@@ -285,7 +298,8 @@ Summary DeepLearningTask::train(Progress progress) {
   Impl& task = *impl_;
   task.progress = progress;
   task.drained = progress.step;
-  if (task.traces() && task.rank() == 0) task.trace.emplace(task.options.recipe->trace, task.options.trace_header);
+  if (task.traces() && task.rank() == 0)
+    task.trace.emplace(task.options.recipe->trace, task.options.trace_header, progress.step);
   try {
     task.loop();
     task.fill_summary();
@@ -294,7 +308,11 @@ Summary DeepLearningTask::train(Progress progress) {
     task.fill_summary();
     task.summary.status = "failed";
     task.summary.error = error.what();
-    task.options.log->finish(task.summary);
+    try {
+      task.options.log->finish(task.summary);
+    } catch (const std::exception& second) {
+      task.options.console->warning(std::string("no summary could be written: ") + second.what());
+    }
     throw;
   }
   task.options.log->finish(task.summary);

@@ -64,12 +64,24 @@ std::string first_difference(const ordered_json& a, const ordered_json& b) {
 }  // namespace
 
 TraceWriter::TraceWriter(const std::filesystem::path& path,
-                         const std::vector<std::pair<std::string, std::string>>& header)
-    : path_(path), file_(path, std::ios::trunc) {
-  ordered_json line;
-  line["kind"] = "header";
-  for (const auto& [key, value] : header) line[key] = value;
-  put(line.dump());
+                         const std::vector<std::pair<std::string, std::string>>& header, std::int64_t first_step)
+    : path_(path) {
+  std::vector<std::string> lines;
+  if (first_step > 0 && std::filesystem::exists(path)) {
+    for (const ordered_json& line : read_trace(path)) {
+      // A validation belongs to the steps before it: the one after step n stands behind step n - 1.
+      const std::int64_t step = line["kind"] == "header" ? 0 : line["step"].get<std::int64_t>();
+      if (step < first_step || (line["kind"] == "val" && step == first_step)) lines.push_back(line.dump());
+    }
+  }
+  if (lines.empty()) {
+    ordered_json line;
+    line["kind"] = "header";
+    for (const auto& [key, value] : header) line[key] = value;
+    lines.push_back(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  }
+  file_.open(path, std::ios::trunc);
+  for (const std::string& line : lines) put(line);
 }
 
 void TraceWriter::put(const std::string& line) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,7 +42,8 @@ struct Blueprint {
 struct BlueprintOptions {
   bool dedup = true;
   bool reuse_slots = true;
-  bool training = true;  ///< false: validation variants only (eval).
+  bool training = true;            ///< false: validation variants only (eval).
+  std::optional<ModelSpec> model;  ///< Instead of the recipe's.
 };
 
 /// Compile phases 1 to 5. Errors: UserError (model, recipe), BackendError (no kernel).

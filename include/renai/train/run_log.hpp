@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,13 +28,15 @@ struct ValLine {
 
 /// What summary.json says.
 struct Summary {
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   std::string status = "completed";
   double epochs = 0;
   std::int64_t steps = 0;
   int world_size = 1, logical_shards = 1;
   std::string device, precision = "fp32", reduce = "tree", model, library, kernel_plan;
   std::uint64_t seed = 0;
-  double train_loss = 0, val_top1 = 0, val_top5 = 0, val_loss = 0;
+  double train_loss = 0;
+  double val_top1 = kNone, val_top5 = kNone, val_loss = kNone;  ///< null in JSON where nothing was validated.
   std::int64_t val_images = 0;
   double images_per_second_median = 0, startup_seconds = 0, capture_seconds = 0;
   std::int64_t peak_device_bytes = 0;

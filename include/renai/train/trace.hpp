@@ -22,8 +22,10 @@ struct TraceStep {
 /// Written by rank 0. The header holds what identity depends on.
 class TraceWriter {
  public:
-  /// Errors: ResourceError naming the file.
-  TraceWriter(const std::filesystem::path& path, const std::vector<std::pair<std::string, std::string>>& header);
+  /// A run that continues at `first_step` > 0 keeps the lines of the steps before it from an earlier trace in the same
+  /// file. Errors: ResourceError naming the file; DataError when the file that would be continued is no trace.
+  TraceWriter(const std::filesystem::path& path, const std::vector<std::pair<std::string, std::string>>& header,
+              std::int64_t first_step = 0);
   void write(const TraceStep& step);
   void write_validation(std::int64_t step, double loss, double top1_hits, double images);
 
