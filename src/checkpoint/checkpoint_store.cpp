@@ -61,6 +61,12 @@ bool is_sound(const std::filesystem::path& path, std::vector<std::string>* warni
   }
 }
 
+/// A checkpoint that cannot be removed costs space, nothing else.
+void remove_checkpoint(const std::filesystem::path& path) {
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
+}
+
 }  // namespace
 
 std::filesystem::path CheckpointStore::save(std::int64_t step, const StateDict& state, int keep) const {
@@ -73,12 +79,16 @@ std::filesystem::path CheckpointStore::save(std::int64_t step, const StateDict& 
   int kept = 1;  // The one just written.
   for (const std::int64_t other : list_steps(folder)) {
     if (other == step) continue;
-    if (kept < keep) {
+    if (other > step) {
+      // Left over from before the run went back to an earlier step: it must not push out one that the run went back
+      // to. A damaged one goes now, because it would count once the run has passed its step.
+      if (other != best_step && !is_sound(folder / file_name(other), nullptr)) {
+        remove_checkpoint(folder / file_name(other));
+      }
+    } else if (kept < keep) {
       ++kept;
     } else if (other != best_step) {
-      // A checkpoint that cannot be removed costs space, nothing else.
-      std::error_code ignored;
-      std::filesystem::remove(folder / file_name(other), ignored);
+      remove_checkpoint(folder / file_name(other));
     }
   }
   return path;

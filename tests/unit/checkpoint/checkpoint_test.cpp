@@ -268,6 +268,33 @@ TEST(Store, LaterStepsOfAnEarlierRunAreNotTaken) {
   EXPECT_EQ(store.latest(nullptr)->filename(), "step-00000010.h5");
 }
 
+TEST(Store, ADamagedLaterStepDoesNotPushOutTheFallback) {
+  const Folder folder;
+  const CheckpointStore store(folder.path());
+  for (const std::int64_t step : {10, 20, 30, 40}) store.save(step, sample(static_cast<float>(step)), 9);
+  for (const char* name : {"checkpoints/step-00000030.h5", "checkpoints/step-00000040.h5"}) {
+    const std::string bytes = read_bytes(folder / name);
+    write_bytes(folder / name, bytes.substr(0, bytes.size() / 2));
+  }
+  ASSERT_EQ(store.latest(nullptr)->filename(), "step-00000020.h5");
+  store.save(25, sample(25.0f), 2);
+  EXPECT_TRUE(fs::exists(folder / "checkpoints/step-00000020.h5")) << "the one that the run went back to";
+  EXPECT_FALSE(fs::exists(folder / "checkpoints/step-00000010.h5"));
+  const fs::path newest = store.save(45, sample(45.0f), 2);
+  write_bytes(newest, "torn");
+  EXPECT_EQ(store.latest(nullptr)->filename(), "step-00000025.h5");
+}
+
+TEST(Store, ASoundLaterStepNeitherCountsNorGoes) {
+  const Folder folder;
+  const CheckpointStore store(folder.path());
+  for (const std::int64_t step : {10, 20, 90}) store.save(step, sample(static_cast<float>(step)), 9);
+  store.save(30, sample(30.0f), 2);
+  EXPECT_TRUE(fs::exists(folder / "checkpoints/step-00000090.h5"));
+  EXPECT_TRUE(fs::exists(folder / "checkpoints/step-00000020.h5"));
+  EXPECT_FALSE(fs::exists(folder / "checkpoints/step-00000010.h5"));
+}
+
 TEST(Store, ALostPointerIsNoLoss) {
   const Folder folder;
   const CheckpointStore store(folder.path());
