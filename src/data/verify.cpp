@@ -81,6 +81,21 @@ std::string adopt_file(const fs::path& path, std::int64_t classes, const std::st
   return digest;
 }
 
+/// One error for all damaged shards; a single one is reported as it is.
+[[noreturn]] void fail_all(const fs::path& path, const std::vector<DataError>& damaged, std::size_t shards) {
+  if (damaged.size() == 1) throw damaged.front();
+  std::string why = std::to_string(damaged.size()) + " of " + std::to_string(shards) + " shards failed";
+  std::vector<std::string> remedies;
+  std::string remedy;
+  for (const DataError& error : damaged) {
+    why += "\n  " + error.failed() + ": " + error.why();
+    if (std::find(remedies.begin(), remedies.end(), error.remedy()) != remedies.end()) continue;
+    remedies.push_back(error.remedy());
+    remedy += (remedy.empty() ? "" : ", or ") + error.remedy();
+  }
+  throw DataError("verifying " + path.string(), why + "\n", remedy);
+}
+
 void require_exists(const fs::path& path) {
   if (!fs::exists(path))
     throw UserError("data set " + path.string(), "there is no such file or folder", "check the path");
@@ -93,13 +108,21 @@ std::string verify_dataset(const fs::path& path) {
   if (!fs::is_directory(path)) return verify_file(ShardFile::open(path), kAnyClass, {});
   const Manifest manifest = load_manifest(path);
   std::string text;
+  std::vector<DataError> damaged;
+  std::size_t shards = 0;
   for (const SplitInfo& split : manifest.splits) {
     for (const ShardInfo& info : split.shards) {
-      const ShardFile shard = ShardFile::open(path / info.file);
-      shard.check_against(manifest, split.name, info);
-      text += verify_file(shard, static_cast<std::int64_t>(manifest.classes.size()), info.digest);
+      ++shards;
+      try {
+        const ShardFile shard = ShardFile::open(path / info.file);
+        shard.check_against(manifest, split.name, info);
+        text += verify_file(shard, static_cast<std::int64_t>(manifest.classes.size()), info.digest);
+      } catch (const DataError& error) {
+        damaged.push_back(error);
+      }
     }
   }
+  if (!damaged.empty()) fail_all(path, damaged, shards);
   return text;
 }
 

@@ -74,6 +74,18 @@ TEST(Verify, NamesShardAndSampleOfAFlippedPixel) {
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / ("set/" + std::string(kShard))); }), expected);
 }
 
+TEST(Verify, NamesEveryDamagedShardOfASet) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  flip_byte(folder / "set/train-00000-of-00004.h5", "images", 3 * 60);
+  flip_byte(folder / ("set/" + std::string(kShard)), "labels", 0);
+  fs::remove(folder / "set/train-00003-of-00004.h5");
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }),
+              AllOf(HasSubstr("3 of 6 shards"), HasSubstr("train-00000-of-00004.h5: the pixels of sample 3"),
+                    HasSubstr(std::string(kShard) + ": labels"), HasSubstr("train-00003-of-00004.h5"),
+                    ::testing::Not(HasSubstr("train-00002-of-00004.h5"))));
+}
+
 TEST(Verify, FindsAChangedLabelAndAnExchangedShard) {
   const Folder folder;
   copy_small(folder / "a", 50, 20, 16);
