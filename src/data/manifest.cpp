@@ -1,5 +1,6 @@
 // manifest.json: strict reading, stable writing.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -182,12 +183,32 @@ const SplitInfo* Manifest::find(const std::string& split) const {
 }
 
 std::string Manifest::digest() const {
-  std::string text;
-  for (const SplitInfo& split : splits) {
-    text += split.name + "\n";
-    for (const ShardInfo& shard : split.shards) text += std::to_string(shard.samples) + " " + shard.digest + "\n";
+  // Every text is preceded by its length and every list by its count, so that no two manifests give the same input.
+  std::string input;
+  const auto add = [&input](std::uint64_t number) { input += std::to_string(number) + " "; };
+  const auto add_count = [&add](std::int64_t number) { add(static_cast<std::uint64_t>(number)); };
+  const auto add_text = [&](const std::string& text) {
+    add(text.size());
+    input += text + "\n";
+  };
+  add_text(encoding);
+  for (const std::int64_t extent : {height, width, channels}) add_count(extent);
+  for (std::size_t c = 0; c < mean.size() && c < static_cast<std::size_t>(channels); ++c) {
+    // Bits, because decimal digits would need a rule of their own.
+    add(std::bit_cast<std::uint64_t>(mean[c]));
+    add(std::bit_cast<std::uint64_t>(std[c]));
   }
-  return hash128(text).hex();
+  add(classes.size());
+  for (const std::string& label : classes) add_text(label);
+  for (const SplitInfo& split : splits) {
+    add_text(split.name);
+    add(split.shards.size());
+    for (const ShardInfo& shard : split.shards) {
+      add_count(shard.samples);
+      add_text(shard.digest);
+    }
+  }
+  return hash128(input).hex();
 }
 
 Manifest load_manifest(const std::filesystem::path& directory) {

@@ -29,7 +29,7 @@ struct Manifest {
   std::array<double, 4> mean{}, std{};  ///< By channel, uint8 scale, of the training split.
   std::vector<SplitInfo> splits;
   const SplitInfo* find(const std::string& split) const;
-  std::string digest() const;  ///< Over the shards' digests, for trace headers. 32 hex digits.
+  std::string digest() const;  ///< Over all but file names and `name`, for trace headers. 32 hex digits.
 };
 /// Errors: DataError naming file and key.
 Manifest load_manifest(const std::filesystem::path& directory);

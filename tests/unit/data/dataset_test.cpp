@@ -302,5 +302,36 @@ TEST(ManifestFile, DigestDependsOnContentAndOrder) {
   EXPECT_NE(manifest.digest(), digest);
 }
 
+TEST(ManifestFile, DigestDependsOnWhatTrainingReads) {
+  const Folder folder;
+  copy_small(folder / "set");
+  const Manifest manifest = load_manifest(folder / "set");
+  const auto changed = [&](const auto& change) {
+    Manifest other = manifest;
+    change(other);
+    return other.digest() != manifest.digest();
+  };
+  EXPECT_FALSE(changed([](Manifest& other) { other.splits[0].shards[0].file = "renamed.h5"; }));
+  EXPECT_TRUE(changed([](Manifest& other) { other.mean[0] += 1e-12; }));
+  EXPECT_TRUE(changed([](Manifest& other) { other.std[1] += 1e-12; }));
+  EXPECT_TRUE(changed([](Manifest& other) { std::swap(other.height, other.width); }));
+  EXPECT_TRUE(changed([](Manifest& other) { other.channels = 1; }));
+  EXPECT_TRUE(changed([](Manifest& other) { std::swap(other.classes[0], other.classes[1]); }));
+  EXPECT_TRUE(changed([](Manifest& other) { other.classes.push_back("one more"); }));
+  EXPECT_TRUE(changed([](Manifest& other) { ++other.splits[0].shards[0].samples; }));
+}
+
+TEST(ManifestFile, DigestIsStable) {
+  Manifest manifest;
+  manifest.height = 2;
+  manifest.width = 3;
+  manifest.channels = 1;
+  manifest.classes = {"a", "b"};
+  manifest.mean = {0.5};
+  manifest.std = {0.25};
+  manifest.splits = {{"train", {{"x.h5", 4, std::string(32, '0')}}}};
+  EXPECT_EQ(manifest.digest(), "afe8e5e547c8e04a458e6b8a35757012");
+}
+
 }  // namespace
 }  // namespace renai
