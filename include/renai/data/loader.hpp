@@ -55,8 +55,8 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   std::int64_t submit(const ShardJob& job);  ///< Returns k.
-  /// Returns the buffer (0: A, 1: B) of job k. Errors: DataError of the read that failed; PeerError-free: never waits
-  /// for ranks.
+  /// Returns the buffer (0: A, 1: B) of job k. Errors: DataError of the read that failed. Waits for the disk only,
+  /// never for other ranks.
   int wait(std::int64_t k);
   /// The buffer of job k is free again once `copied` is reached. `copied` must outlive the loader.
   void release(std::int64_t k, const Event& copied);

@@ -39,7 +39,7 @@ inline constexpr std::size_t kRingCapacity = 1024;
 
 class Worker {
  public:
-  /// Effects: starts the thread. `full_waits` counts pushes that had to wait.
+  /// Effects: starts the thread. A push that has to wait for room counts as a host synchronization.
   Worker(int index, std::shared_ptr<Counters> counters);
   ~Worker();  ///< Runs what is in the ring, then joins.
   Worker(const Worker&) = delete;
