@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <filesystem>
-#include <set>
 #include <system_error>
 #include <type_traits>
 #include <vector>
@@ -70,7 +69,6 @@ void apply_config(CLI::App& command, const std::string& config) {
   } catch (const CLI::Error& error) {
     throw UserError("recipe " + config, error.what(), "correct the file");
   }
-  std::set<std::string> seen;
   for (const CLI::ConfigItem& item : items) {
     if (item.name == "++" || item.name == "--") {
       throw UserError("recipe " + config, "it has a section '" + item.fullname() + "'",
@@ -84,10 +82,6 @@ void apply_config(CLI::App& command, const std::string& config) {
     if (item.inputs.size() != 1 || item.inputs.front().empty()) {
       throw UserError("recipe " + config + ": key '" + item.name + "'", "it does not have exactly one value",
                       "write " + item.name + " = VALUE");
-    }
-    if (!seen.insert(item.name).second) {
-      throw UserError("recipe " + config + ": key '" + item.name + "'", "it stands there twice",
-                      "keep one of the lines");
     }
     if (option->count() > 0) continue;
     try {

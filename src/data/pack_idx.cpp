@@ -115,7 +115,7 @@ std::shared_ptr<const IdxPair> read_pair(const fs::path& input, const std::strin
   return pair;
 }
 
-SplitSource make_split(const std::string& name, std::shared_ptr<const IdxPair> pair, std::int64_t sample_bytes) {
+SplitSource make_split(const std::string& name, const std::shared_ptr<const IdxPair>& pair, std::int64_t sample_bytes) {
   SplitSource split{name, pair->images.extents[0], nullptr};
   split.read = [pair, sample_bytes](std::int64_t first, std::span<std::int32_t> labels, std::span<std::byte> images) {
     for (std::size_t i = 0; i < labels.size(); ++i) {
