@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""What a continued or evaluated run may differ in: nothing that changes a bit; and a refusal leaves the run as it was."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import renai_cli  # noqa: E402
+
+MODEL = """name = "small"
+[[layers]]
+type = "flatten"
+[[layers]]
+name = "hidden"
+type = "linear"
+out = 16
+[[layers]]
+type = "relu"
+[[layers]]
+name = "fc"
+type = "linear"
+out = "classes"
+"""
+
+
+class ResumeTest(renai_cli.FolderTest):
+    def setUp(self):
+        super().setUp()
+        self.data = self.pack("data", 128)
+        self.model = self.folder / "model.toml"
+        self.model.write_text(MODEL)
+        self.run_dir = self.folder / "run"
+
+    def pack(self, name, train):
+        renai_cli.write_idx(self.folder / f"{name}-idx", train=train, val=32)
+        out = self.folder / name
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / f"{name}-idx", "--out", out]))
+        return out
+
+    def train(self, *words, data=None, run_dir=None):
+        return renai_cli.run([renai_cli.renai(), "train", "--data", data or self.data, "--model", self.model, "--run-dir",
+                              run_dir or self.run_dir, "--global-batch", 32, "--steps", 4, *words])
+
+    def evaluate(self, *words):
+        checkpoint = self.run_dir / "checkpoints" / "step-00000004.h5"
+        output = self.succeeds(renai_cli.run([renai_cli.renai(), "eval", "--checkpoint", checkpoint, "--json", *words]))
+        return json.loads(output.splitlines()[-1])
+
+    def summary(self):
+        return json.loads((self.run_dir / "summary.json").read_text())
+
+    def test_another_run_is_refused_and_nothing_is_written(self):
+        self.succeeds(self.train())
+        before = {path: path.read_bytes() for path in self.run_dir.rglob("*") if path.is_file()}
+        other = self.pack("other", 129)
+        self.fails(self.train("--resume", "auto", data=other), 2, "the data set differs")
+        self.fails(self.train("--resume", "auto", "--lr", "0.5"), 2, "lr = ")
+        self.fails(self.train("--resume", "auto", "--threads", "2"), 2, "threads = ")
+        self.model.write_text(MODEL.replace("relu", "tanh"))
+        self.fails(self.train("--resume", "auto"), 2, "the model differs")
+        self.fails(self.train("--augment", "flop"), 2, "flop")
+        after = {path: path.read_bytes() for path in self.run_dir.rglob("*") if path.is_file()}
+        self.assertEqual(before, after)
+
+    def test_moved_data_is_the_same_data(self):
+        self.succeeds(self.train())
+        moved = self.folder / "moved"
+        self.data.rename(moved)
+        self.succeeds(self.train("--resume", "auto", data=moved))
+
+    def test_trace_is_continued(self):
+        whole, parts = self.folder / "whole.trace", self.folder / "parts.trace"
+        self.succeeds(self.train("--trace", whole, "--lr-schedule", "constant", run_dir=self.folder / "whole"))
+        more = ["--trace", parts, "--lr-schedule", "constant", "--checkpoint-every", "1"]
+        process = self.train(*more, "--inject-fault", "exit@2:0")
+        self.assertNotEqual(process.returncode, 0)
+        self.succeeds(self.train(*more, "--resume", "auto"))
+        self.assertIn("identical over 4 steps",
+                      self.succeeds(renai_cli.run([renai_cli.renai(), "trace-diff", whole, parts])))
+
+    def test_evaluation_needs_neither_the_model_file_nor_the_training_set(self):
+        other = self.pack("other", 77)
+        self.succeeds(self.train("--val-data", other))
+        self.model.unlink()
+        shutil.rmtree(self.data)
+        result = self.evaluate("--data", other)
+        self.assertEqual(result["top1"], self.summary()["val_top1"])
+        self.assertEqual(result["loss"], self.summary()["val_loss"])
+
+    def test_earlier_run_is_moved_aside(self):
+        self.succeeds(self.train())
+        digest = self.summary()["digest"]
+        self.succeeds(self.train("--seed", "2", run_dir=str(self.run_dir) + "/"))
+        self.assertNotEqual(self.summary()["digest"], digest)
+        self.assertEqual(json.loads((self.folder / "run.1" / "summary.json").read_text())["digest"], digest)
+
+    def test_values_out_of_range(self):
+        table = [(["--seed", "-1"], "-1"), (["--seed", "9223372036854775808"], "seed"), (["--lr", ""], "lr"),
+                 (["--threads", "100000"], "at most 1024"), (["--loader-threads", "2147483647"], "at most 256"),
+                 (["--epochs", "1e300"], "at most"), (["--global-batch", "9223372036854775807"], "at most"),
+                 (["--steps", "99999999999999999999"], "in range"), (["--watchdog-seconds", "1e300"], "between"),
+                 (["--run-dir", "a\nb"], "control character")]
+        for words, text in table:
+            with self.subTest(words=words):
+                self.fails(self.train(*words), 2, text)
+        recipe = self.folder / "recipe.toml"
+        for text, said in (("lr = [0.1, 0.2]\n", "exactly one value"), ("lr = 0.1\nlr = 0.2\n", "exactly one value")):
+            recipe.write_text(text)
+            self.fails(self.train("--config", recipe), 2, said)
+
+    def test_models_too_large_for_any_machine(self):
+        for layers in ('[[layers]]\ntype = "conv2d"\nkernel = 1\nout = 1048576\npadding = 524274\n',
+                       '[[layers]]\ntype = "concat"\ninputs = ["previous", "previous"]\n' * 62):
+            self.model.write_text('name = "large"\n' + layers + '[[layers]]\ntype = "flatten"\n[[layers]]\nname = "fc"\n'
+                                  'type = "linear"\nout = "classes"\n')
+            self.fails(self.train(), 2, "too large")
+
+    def test_without_validation_nothing_is_claimed(self):
+        manifest = json.loads((self.data / "manifest.json").read_text())
+        splits = manifest["splits"]
+        manifest["splits"] = ({name: split for name, split in splits.items() if name != "val"} if isinstance(splits, dict)
+                              else [split for split in splits if split["name"] != "val"])
+        (self.data / "manifest.json").write_text(json.dumps(manifest))
+        self.assertIn("no validation", self.succeeds(self.train()))
+        self.assertIsNone(self.summary()["val_top1"])
+
+
+if __name__ == "__main__":
+    renai_cli.main()
