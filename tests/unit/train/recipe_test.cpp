@@ -1,0 +1,203 @@
+// Recipe: ranges and words, ranks, TOML text, resolutions.
+#include "renai/train/recipe.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+
+#include "data_files.hpp"
+
+namespace renai {
+namespace {
+
+using testing::message_of;
+
+TEST(Resolution, ReadsPhases) {
+  const std::vector<ResolutionPhase> one = parse_resolution("64");
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].size, 64);
+  EXPECT_EQ(one[0].epoch, 0);
+  const std::vector<ResolutionPhase> three = parse_resolution("128@0,160@6,192@12");
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[1].size, 160);
+  EXPECT_EQ(three[1].epoch, 6);
+  EXPECT_EQ(three[2].size, 192);
+  EXPECT_EQ(three[2].epoch, 12);
+  EXPECT_EQ(parse_resolution("64,32@1").size(), 2u);  // Sizes may fall, and the first epoch may be left out.
+  EXPECT_EQ(parse_resolution("16384")[0].size, 16384);
+}
+
+TEST(Resolution, RefusesWhatIsNotRisingPhases) {
+  struct Bad {
+    const char *text, *why;
+  };
+  for (const Bad& bad : {Bad{"", "it is empty"},
+                         {"x", "is not SIZE@EPOCH"},
+                         {"64@", "is not SIZE@EPOCH"},
+                         {"@0", "is not SIZE@EPOCH"},
+                         {"64@0,,96@2", "is not SIZE@EPOCH"},
+                         {"64@0, 96@2", "is not SIZE@EPOCH"},
+                         {"64px", "is not SIZE@EPOCH"},
+                         {"64@0,96", "is not SIZE@EPOCH"},
+                         {"64@1.5", "is not SIZE@EPOCH"},
+                         {"64@0@1", "is not SIZE@EPOCH"},
+                         {"0", "between 1 and 16384"},
+                         {"-8", "between 1 and 16384"},
+                         {"16385", "between 1 and 16384"},
+                         {"64@1", "starts at epoch 0"},
+                         {"64@0,96@0", "epochs must rise"},
+                         {"64@0,96@5,128@4", "epochs must rise"}}) {
+    const std::string message = message_of<UserError>([&] { parse_resolution(bad.text); });
+    EXPECT_NE(message.find("--resolution " + std::string(bad.text)), std::string::npos) << message;
+    EXPECT_NE(message.find(bad.why), std::string::npos) << message;
+    EXPECT_NE(message.find("128@0,160@6"), std::string::npos) << message;
+  }
+}
+
+TEST(Recipe, TheDefaultsAreValid) {
+  EXPECT_NO_THROW(verify(Recipe{}));
+  Recipe edges;
+  edges.epochs = edges.lr = edges.weight_decay = edges.warmup_epochs = 0;
+  edges.momentum = 0;
+  edges.nesterov = false;
+  edges.global_batch = 8;
+  edges.val_batch = 16;
+  edges.resolution = "28@0,32@2";
+  edges.inject_fault = "exit@3:0";
+  EXPECT_NO_THROW(verify(edges));
+}
+
+TEST(Recipe, EveryBadValueIsNamedWithARemedy) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  struct Bad {
+    std::function<void(Recipe&)> change;
+    const char *names, *remedy;
+  };
+  const std::vector<Bad> all{
+      {[](Recipe& r) { r.device = "referense"; }, "--device referense", "did you mean 'reference'?"},
+      {[](Recipe& r) { r.precision = "fp3"; }, "--precision fp3", "did you mean 'fp32'?"},
+      {[](Recipe& r) { r.optimizer = "adagradient"; }, "--optimizer adagradient", "sgd"},
+      {[](Recipe& r) { r.lr_schedule = "cosin"; }, "--lr-schedule cosin", "did you mean 'cosine'?"},
+      {[](Recipe& r) { r.reduce = "fast"; }, "--reduce fast", "tree"},
+      {[](Recipe& r) { r.kernel_search = "measure"; }, "--kernel-search measure", "heuristic"},
+      {[](Recipe& r) { r.epochs = -1; }, "--epochs -1", "use at least 0"},
+      {[](Recipe& r) { r.steps = -1; }, "--steps -1", "use at least 0"},
+      {[](Recipe& r) { r.global_batch = 0; }, "--global-batch 0", "use at least 1"},
+      {[](Recipe& r) { r.global_batch = 100; }, "--global-batch 100", "96 and 104"},
+      {[](Recipe& r) { r.val_batch = 20; }, "--val-batch 20", "use a multiple of 8"},
+      {[](Recipe& r) { r.val_batch = -8; }, "--val-batch -8", "use at least 0"},
+      {[](Recipe& r) { r.logical_shards = 6; }, "--logical-shards 6", "use 1, 2, 4, 8"},
+      {[](Recipe& r) { r.logical_shards = 0; }, "--logical-shards 0", "use at least 1"},
+      {[](Recipe& r) { r.lr = -0.1; }, "--lr -0.1", "use at least 0"},
+      {[](Recipe& r) { r.lr = kNan; }, "the recipe", "give finite numbers"},
+      {[](Recipe& r) { r.clip_norm = INFINITY; }, "the recipe", "give finite numbers"},
+      {[](Recipe& r) { r.momentum = 1; }, "--momentum 1", "0.9"},
+      {[](Recipe& r) { r.momentum = -0.5; }, "--momentum -0.5", "use at least 0"},
+      {[](Recipe& r) { r.momentum = 0; }, "--nesterov true", "set --momentum above 0"},
+      {[](Recipe& r) { r.weight_decay = -1; }, "--weight-decay -1", "use at least 0"},
+      {[](Recipe& r) { r.warmup_epochs = -1; }, "--warmup-epochs -1", "use at least 0"},
+      {[](Recipe& r) { r.lr_step_epochs = 0; }, "--lr-step-epochs 0", "30"},
+      {[](Recipe& r) { r.lr_gamma = 0; }, "--lr-gamma 0", "0.1"},
+      {[](Recipe& r) { r.label_smoothing = 1; }, "--label-smoothing 1", "[0, 1)"},
+      {[](Recipe& r) { r.clip_norm = -1; }, "--clip-norm -1", "use at least 0"},
+      {[](Recipe& r) { r.resolution = "64@3"; }, "--resolution 64@3", "epoch 0"},
+      {[](Recipe& r) { r.val_resolution = -1; }, "--val-resolution -1", "use at least 0"},
+      {[](Recipe& r) { r.bucket_mib = 0; }, "--bucket-mib 0", "4"},
+      {[](Recipe& r) { r.verify_every = -1; }, "--verify-every -1", "use at least 0"},
+      {[](Recipe& r) { r.checkpoint_every = -1; }, "--checkpoint-every -1", "use at least 0"},
+      {[](Recipe& r) { r.keep = 0; }, "--keep 0", "use at least 1"},
+      {[](Recipe& r) { r.threads = 0; }, "--threads 0", "use at least 1"},
+      {[](Recipe& r) { r.loader_threads = 0; }, "--loader-threads 0", "use at least 1"},
+      {[](Recipe& r) { r.log_every = 0; }, "--log-every 0", "use at least 1"},
+      {[](Recipe& r) { r.watchdog_seconds = 0; }, "--watchdog-seconds 0", "use "},
+      {[](Recipe& r) { r.max_bad_steps = 0; }, "--max-bad-steps 0", "use at least 1"},
+      {[](Recipe& r) { r.inject_fault = "flip@x:0"; }, "--inject-fault flip@x:0", "flip@STEP:RANK"},
+  };
+  for (const Bad& bad : all) {
+    Recipe recipe;
+    bad.change(recipe);
+    const std::string message = message_of<UserError>([&] { verify(recipe); });
+    EXPECT_NE(message.find(bad.names), std::string::npos) << bad.names << " is not in: " << message;
+    EXPECT_NE(message.find(bad.remedy), std::string::npos) << bad.remedy << " is not in: " << message;
+  }
+}
+
+TEST(Recipe, RanksMustDivideTheLogicalShards) {
+  Recipe recipe;
+  for (const int ranks : {1, 2, 4, 8}) EXPECT_NO_THROW(verify_ranks(recipe, ranks)) << ranks;
+  struct Bad {
+    int ranks;
+    const char* remedy;
+  };
+  for (const Bad& bad : {Bad{3, "use 2 or 4 ranks"},
+                         {5, "use 4 or 8 ranks"},
+                         {12, "use 8 ranks"},
+                         {16, "use 8 ranks, or --logical-shards 16"}}) {
+    const std::string message = message_of<UserError>([&] { verify_ranks(recipe, bad.ranks); });
+    EXPECT_EQ(message, std::to_string(bad.ranks) +
+                           " ranks with --logical-shards 8; the number of ranks must divide the logical shards; " +
+                           bad.remedy);
+  }
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+TEST(Recipe, TomlHoldsEveryOptionInTableOrder) {
+  Recipe recipe;
+  recipe.model = "a \"quoted\\path\".toml";
+  recipe.lr = 0.1;
+  recipe.weight_decay = 1e-7;
+  recipe.nesterov = false;
+  recipe.seed = std::numeric_limits<std::uint64_t>::max();
+  const std::vector<std::string> lines = lines_of(to_toml(recipe));
+  std::vector<std::string> keys;
+  Recipe::visit(recipe, [&](const char* key, const auto&, const char*, bool) { keys.emplace_back(key); });
+  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), keys.size()) << "a key stands twice";
+  ASSERT_EQ(lines.size(), keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(lines[i].rfind(keys[i] + " = ", 0), 0u) << lines[i];
+  const std::set<std::string> all(lines.begin(), lines.end());
+  for (const char* line : {R"(model = "a \"quoted\\path\".toml")", "lr = 0.1", "weight-decay = 1e-07",
+                           "nesterov = false", "bn-weight-decay = false", "seed = 18446744073709551615",
+                           "global-batch = 128", R"(resume = "no")", R"(run-dir = "")"}) {
+    EXPECT_EQ(all.count(line), 1u) << line;
+  }
+}
+
+TEST(Recipe, TheResultTextLeavesOutWhatCannotChangeABit) {
+  Recipe one, two;
+  two.data = "elsewhere";
+  two.run_dir = "r";
+  two.bucket_mib = 1;
+  two.verify_every = 1;
+  two.trace = "t";
+  two.checkpoint_every = 5;
+  two.keep = 9;
+  two.resume = "auto";
+  two.loader_threads = 4;
+  two.log_every = 1;
+  two.watchdog_seconds = 5;
+  EXPECT_EQ(to_toml(one, true), to_toml(two, true));
+  EXPECT_NE(to_toml(one), to_toml(two));
+  for (const auto& change : std::vector<std::function<void(Recipe&)>>{
+           [](Recipe& r) { r.lr = 0.2; }, [](Recipe& r) { r.seed = 2; }, [](Recipe& r) { r.logical_shards = 4; },
+           [](Recipe& r) { r.global_batch = 64; }, [](Recipe& r) { r.threads = 2; },
+           [](Recipe& r) { r.augment = "flip"; }, [](Recipe& r) { r.model = "mlp"; }}) {
+    Recipe other;
+    change(other);
+    EXPECT_NE(to_toml(one, true), to_toml(other, true));
+  }
+}
+
+}  // namespace
+}  // namespace renai
