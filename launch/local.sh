@@ -15,7 +15,8 @@ if ! [ -x "$renai" ]; then
   echo "  cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release && cmake --build build" >&2
   exit 4
 fi
-options=(-np "$ranks")
+# Not pinned: by default Open MPI would put all threads of one or two ranks on a core each.
+options=(-np "$ranks" --bind-to none)
 # Open MPI refuses to run as root unless told that this is meant (containers), and counts cores as its slots.
 if [ "$(id -u)" -eq 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

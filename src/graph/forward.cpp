@@ -134,7 +134,7 @@ void check_model(const ModelSpec& model, const GraphOptions& options) {
     throw UserError(
         failed,
         "it is for " + std::to_string(model.classes) + " classes, the data set has " + std::to_string(options.classes),
-        "set the model's classes to 0 to take the data set's");
+        "leave the model's key classes away to take the data set's");
   }
   const LayerSpec& last = model.layers.back();
   const bool sized = last.kind == LayerKind::linear || last.kind == LayerKind::conv2d;
@@ -142,7 +142,7 @@ void check_model(const ModelSpec& model, const GraphOptions& options) {
     throw UserError(failed,
                     "its last layer '" + last.name + "' gives " + std::to_string(last.out) + " logits for " +
                         std::to_string(options.classes) + " classes",
-                    "set its out to 0 to take the data set's classes");
+                    "write out = \"classes\" to take the data set's");
   }
   RENAI_CHECK(options.world_size >= 1 && options.logical_shards >= options.world_size &&
                   options.logical_shards % options.world_size == 0,

@@ -30,7 +30,7 @@ class ShapeWalk {
     if (shape == Shape{input_.n(), graph_.options().classes}) return;
     throw UserError("model '" + graph_.model().name + "': its output is not one logit for each of " +
                         std::to_string(graph_.options().classes) + " classes",
-                    "the output is " + shape.str(), "end the model with a linear layer with out = 0 (the class count)");
+                    "the output is " + shape.str(), "end the model with a linear layer with out = \"classes\"");
   }
 
   /// Logits that were flattened from a feature map must come from one position.
@@ -126,7 +126,7 @@ std::vector<Shape> infer_shapes(const ComputationGraph& graph, const Shape& inpu
   if (model.input_channels != 0 && model.input_channels != input.c()) {
     throw UserError("model '" + model.name + "': the data set's images have " + std::to_string(input.c()) + " channels",
                     "the model is for " + std::to_string(model.input_channels) + " channels",
-                    "set the model's input_channels to 0 to take the data set's");
+                    "leave the model's key input_channels away to take the data set's");
   }
   ShapeWalk walk(graph, input);
   if (training) {

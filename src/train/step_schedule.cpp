@@ -11,9 +11,11 @@
 //   UPDATE    ZERO_GRAD; record zero_done
 //   COMPUTE   wait transferred[x], zero_done or merged; FIRST_LAYER_FWD_x; DEEP_FWD_BWD; FIRST_LAYER_BWD_x;
 //             record slot_free[x], shard_done
-//   UPDATE    wait bucket[b]; CAST_DEEP_GRAD part b; ... wait shard_done; CAST_FIRST_GRAD; record merged   (several
-//   shards) COMM      wait bucket[b] or its merge; DEEP_COMM part b; ... FIRST_COMM; STATS_COMM; record comm_done (last
-//   shard) UPDATE    wait comm_done or shard_done; check, optimizer, statistics, metrics; record step_done
+//   UPDATE    with several shards a rank: wait bucket[b]; CAST_DEEP_GRAD part b; ...
+//             wait shard_done; CAST_FIRST_GRAD; record merged
+//   COMM      after the last shard: wait bucket[b] or its merge; DEEP_COMM part b; ...
+//             FIRST_COMM; STATS_COMM; record comm_done
+//   UPDATE    wait comm_done or shard_done; check, optimizer, statistics, metrics; record step_done
 
 namespace renai {
 namespace {

@@ -26,7 +26,7 @@ class CaptureCoordinator {
   CaptureState state_ = CaptureState::idle;
 };
 
-/// Ranks compare fingerprints. Errors: PeerError... a UserError for the section "recipe", else PeerError, naming the
+/// Ranks compare fingerprints. Errors: a UserError for the section "recipe", else PeerError, naming the
 /// ranks that differ, the section and the first differing line on each side.
 void compare_fingerprints(ControlGroup& control, const Fingerprint& own);
 

@@ -31,7 +31,7 @@ struct TaskData {
   const Dataset* val = nullptr;    ///< Null: no validation.
 };
 
-/// Orders the launches of steps and validations over the engine's streams. See src/design for the event diagram.
+/// Orders the launches of steps and validations over the engine's streams. The event diagram stands in the source.
 class StepSchedule {
  public:
   StepSchedule(Engine& engine, const Recipe& recipe, const TaskData& data, const Sampler* train_sampler,

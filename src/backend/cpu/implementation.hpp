@@ -1,5 +1,5 @@
 #pragma once
-// Implementation: one way to run an operator, or several fused ones, on the CPU. The tables of table.hpp hold them.
+// Implementation: one way to run an operator, or several fused ones, on the CPU. The tables of tables.hpp hold them.
 
 #include <cstddef>
 #include <cstdint>
