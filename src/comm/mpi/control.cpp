@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <initializer_list>
 
 #include "renai/base/check.hpp"
 
@@ -26,7 +27,7 @@ class MpiControlGroup final : public ControlGroup {
       : link_(std::move(link)),
         deadline_(deadline),
         instance_(link_->next_control++),
-        envelopes_(static_cast<std::size_t>(link_->world_size)) {}
+        envelopes_(std::make_shared<std::vector<Envelope>>(static_cast<std::size_t>(link_->world_size))) {}
 
   int rank() const override { return link_->rank; }
   int world_size() const override { return link_->world_size; }
@@ -42,7 +43,7 @@ class MpiControlGroup final : public ControlGroup {
   }
 
  private:
-  Envelope& envelope_of(int rank) { return envelopes_[static_cast<std::size_t>(rank)]; }
+  Envelope& envelope_of(int rank) { return (*envelopes_)[static_cast<std::size_t>(rank)]; }
 
   void exchange_envelopes(std::string_view message, std::string_view stage) {
     // The own envelope is a shared block: a send that a silent peer never takes may still refer to it.
@@ -56,7 +57,7 @@ class MpiControlGroup final : public ControlGroup {
     const int tag = tag_of(instance_, kEnvelopeKind);
     for_each_peer([&](int peer) { exchange.receive(&envelope_of(peer), sizeof(Envelope), peer, tag, link_->control); });
     for_each_peer([&](int peer) { exchange.send(own.get(), sizeof(Envelope), peer, tag, link_->control); });
-    finish(exchange, stage, own);
+    finish(exchange, stage, {own, envelopes_});
   }
 
   /// Ranks that run different programs would wait for each other in different places.
@@ -73,7 +74,9 @@ class MpiControlGroup final : public ControlGroup {
   }
 
   std::vector<std::string> gather_texts(std::string_view message, std::string_view stage) {
-    std::vector<std::string> texts(envelopes_.size());
+    // Shared like the own text: a half-arrived message may still be written to it.
+    const auto shared_texts = std::make_shared<std::vector<std::string>>(envelopes_->size());
+    std::vector<std::string>& texts = *shared_texts;
     texts[static_cast<std::size_t>(rank())] = message;
     Exchange exchange(link_);
     for_each_peer([&](int peer) {
@@ -97,15 +100,15 @@ class MpiControlGroup final : public ControlGroup {
         });
       });
     }
-    finish(exchange, stage, own);
-    return texts;
+    finish(exchange, stage, {own, shared_texts});
+    return std::move(texts);
   }
 
-  void finish(Exchange& exchange, std::string_view stage, const std::shared_ptr<const void>& sent) {
+  void finish(Exchange& exchange, std::string_view stage, std::initializer_list<std::shared_ptr<const void>> touched) {
     try {
       exchange.finish(deadline_, stage);
     } catch (...) {
-      link_->keep(sent);
+      for (const auto& memory : touched) link_->keep(memory);
       throw;
     }
   }
@@ -127,7 +130,7 @@ class MpiControlGroup final : public ControlGroup {
   std::chrono::milliseconds deadline_;
   int instance_;
   std::uint64_t sequence_ = 0;
-  std::vector<Envelope> envelopes_;
+  std::shared_ptr<std::vector<Envelope>> envelopes_;  ///< By rank.
 };
 
 }  // namespace
