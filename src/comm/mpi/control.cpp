@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <initializer_list>
 
 #include "renai/base/check.hpp"
 
@@ -27,7 +26,7 @@ class MpiControlGroup final : public ControlGroup {
       : link_(std::move(link)),
         deadline_(deadline),
         instance_(link_->next_control++),
-        envelopes_(std::make_shared<std::vector<Envelope>>(static_cast<std::size_t>(link_->world_size))) {}
+        envelopes_(static_cast<std::size_t>(link_->world_size)) {}
 
   int rank() const override { return link_->rank; }
   int world_size() const override { return link_->world_size; }
@@ -43,7 +42,7 @@ class MpiControlGroup final : public ControlGroup {
   }
 
  private:
-  Envelope& envelope_of(int rank) { return (*envelopes_)[static_cast<std::size_t>(rank)]; }
+  Envelope& envelope_of(int rank) { return envelopes_[static_cast<std::size_t>(rank)]; }
 
   void exchange_envelopes(std::string_view message, std::string_view stage) {
     // The own envelope is a shared block: a send that a silent peer never takes may still refer to it.
@@ -57,7 +56,7 @@ class MpiControlGroup final : public ControlGroup {
     const int tag = tag_of(instance_, kEnvelopeKind);
     for_each_peer([&](int peer) { exchange.receive(&envelope_of(peer), sizeof(Envelope), peer, tag, link_->control); });
     for_each_peer([&](int peer) { exchange.send(own.get(), sizeof(Envelope), peer, tag, link_->control); });
-    finish(exchange, stage, {own, envelopes_});
+    finish(exchange, stage, own);
   }
 
   /// Ranks that run different programs would wait for each other in different places.
@@ -74,9 +73,7 @@ class MpiControlGroup final : public ControlGroup {
   }
 
   std::vector<std::string> gather_texts(std::string_view message, std::string_view stage) {
-    // Shared like the own text: a half-arrived message may still be written to it.
-    const auto shared_texts = std::make_shared<std::vector<std::string>>(envelopes_->size());
-    std::vector<std::string>& texts = *shared_texts;
+    std::vector<std::string> texts(envelopes_.size());
     texts[static_cast<std::size_t>(rank())] = message;
     Exchange exchange(link_);
     for_each_peer([&](int peer) {
@@ -100,15 +97,15 @@ class MpiControlGroup final : public ControlGroup {
         });
       });
     }
-    finish(exchange, stage, {own, shared_texts});
-    return std::move(texts);
+    finish(exchange, stage, own);
+    return texts;
   }
 
-  void finish(Exchange& exchange, std::string_view stage, std::initializer_list<std::shared_ptr<const void>> touched) {
+  void finish(Exchange& exchange, std::string_view stage, const std::shared_ptr<const void>& sent) {
     try {
       exchange.finish(deadline_, stage);
     } catch (...) {
-      for (const auto& memory : touched) link_->keep(memory);
+      link_->keep(sent);
       throw;
     }
   }
@@ -130,7 +127,7 @@ class MpiControlGroup final : public ControlGroup {
   std::chrono::milliseconds deadline_;
   int instance_;
   std::uint64_t sequence_ = 0;
-  std::shared_ptr<std::vector<Envelope>> envelopes_;  ///< By rank.
+  std::vector<Envelope> envelopes_;
 };
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "link.hpp"
 #include "renai/base/check.hpp"
-#include "renai/device/held_memory.hpp"
 
 namespace renai::mpi {
 namespace {
@@ -60,21 +59,18 @@ std::string describe_limit(milliseconds limit) {
 Exchange::~Exchange() { abandon(); }
 
 void Exchange::abandon() noexcept {
-  bool open = false;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
-    // A cancelled receive completes at once, unless its message is half here: that one may never end. Nor may a send.
-    if (receives_[i] != 0) MPI_Cancel(&requests_[i]);
-    int flag = 0;
-    for (int look = 0; look < 100 && flag == 0; ++look) {
-      if (MPI_Test(&requests_[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+    if (receives_[i] != 0) {
+      MPI_Cancel(&requests_[i]);
+      // A cancelled receive completes at once, unless its message is half here: that one may never end.
+      int flag = 0;
+      for (int look = 0; look < 100 && flag == 0; ++look) {
+        if (MPI_Test(&requests_[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+      }
     }
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
-    open = true;
-    MPI_Request_free(&requests_[i]);
+    if (requests_[i] != MPI_REQUEST_NULL) MPI_Request_free(&requests_[i]);
   }
-  // The library may still read or write the memory of these messages: it must stay, whoever unwinds.
-  if (open) hold_host_memory();
   requests_.clear();
   peers_.clear();
   receives_.clear();
@@ -131,20 +127,6 @@ std::vector<int> Exchange::missing_ranks() {
 }
 
 void Exchange::finish(milliseconds limit, std::string_view stage) {
-  try {
-    await_all(limit, stage);
-  } catch (...) {
-    // Here and not in the destructor: the memory of the messages may go before this object does.
-    abandon();
-    throw;
-  }
-  requests_.clear();
-  peers_.clear();
-  receives_.clear();
-  bytes_ = 0;
-}
-
-void Exchange::await_all(milliseconds limit, std::string_view stage) {
   auto end = Clock::now() + limit;
   bool last_look = false;
   BackOff back_off(bytes_);
@@ -163,6 +145,10 @@ void Exchange::await_all(milliseconds limit, std::string_view stage) {
     }
     back_off.pause();
   }
+  requests_.clear();
+  peers_.clear();
+  receives_.clear();
+  bytes_ = 0;
 }
 
 }  // namespace renai::mpi

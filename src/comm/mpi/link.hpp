@@ -57,7 +57,7 @@ struct Link {
   Link();
   /// Frees the communicators. Effects: collective; only for an orderly end.
   void release();
-  /// Keeps memory that an abandoned message may still touch until the process ends.
+  /// Keeps memory that an abandoned send may still read until the process ends.
   void keep(std::shared_ptr<const void> memory);
 
   MPI_Comm control = MPI_COMM_NULL, data = MPI_COMM_NULL, failures = MPI_COMM_NULL;
@@ -78,7 +78,7 @@ int tag_of(int instance, int kind);
 class Exchange {
  public:
   explicit Exchange(std::shared_ptr<Link> link) : link_(std::move(link)) {}
-  ~Exchange();  ///< Gives up what is still open.
+  ~Exchange();  ///< Gives up what is still open: receives are cancelled, sends left to the library.
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
@@ -87,13 +87,10 @@ class Exchange {
   void receive(void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm);
   /// Waits for all messages: a short spin, longer the more bytes are on the way, then sleeps of 20 to 200 us.
   /// Errors: PeerError naming the ranks whose messages are missing, `stage` and the limit; a peer's reported failure.
-  /// Effects: on errors gives up what is open: receives are cancelled; host buffers are held (hold_host_memory) when
-  /// the library may still touch them. Memory of other kinds is the caller's to keep.
   void finish(std::chrono::milliseconds limit, std::string_view stage);
 
  private:
   bool done();
-  void await_all(std::chrono::milliseconds limit, std::string_view stage);
   void abandon() noexcept;
   std::vector<int> missing_ranks();
   void start(void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm, bool receive);

@@ -8,7 +8,6 @@
 #include "machine.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/text.hpp"
-#include "renai/device/held_memory.hpp"
 #include "renai/tensor/dtensor.hpp"
 #include "stream.hpp"
 
@@ -19,9 +18,7 @@ namespace {
 /// Buffers from this size on are aligned to it, so that the system can back them with huge pages.
 constexpr std::int64_t kHugePageBytes = 2 << 20;
 
-void release_memory(std::byte* data, std::int64_t) noexcept {
-  if (!host_memory_held()) std::free(data);
-}
+void release_memory(std::byte* data, std::int64_t) noexcept { std::free(data); }
 
 Buffer allocate_memory(std::int64_t size_bytes, const char* what) {
   RENAI_CHECK(size_bytes >= 0, std::string("negative size of ") + what);

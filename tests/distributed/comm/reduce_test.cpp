@@ -1,15 +1,12 @@
 // Fixed-tree reduction and all-gather over real ranks: bits, host grouping, recording, silence.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "allocation_counter.hpp"
 #include "renai/comm/mpi.hpp"
-#include "renai/device/held_memory.hpp"
 #include "renai/device/host.hpp"
 #include "support.hpp"
 
@@ -187,43 +184,6 @@ TEST_F(Reduce, NamesTheMissingRankAndTheStage) {
     EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(rank() == 0 ? last() : 0)));
   }
   EXPECT_LT(testing::seconds_since(start), 5.0);
-}
-
-/// Whether the system can read the byte at `at`: it says so without a fault.
-bool is_mapped(const void* at) {
-  int ends[2];
-  if (pipe(ends) != 0) return false;
-  const bool mapped = write(ends[1], at, 1) == 1;
-  close(ends[0]);
-  close(ends[1]);
-  return mapped;
-}
-
-/// In any order with the other tests: memory is held for the whole process, which hurts none of them.
-TEST_F(Reduce, MemoryOfAGivenUpMessageStays) {
-  if (ranks() == 1) GTEST_SKIP() << "needs two ranks";
-  constexpr std::int64_t kElems = 16 << 20;  // Larger than any block that the heap would keep for reuse.
-  {
-    const void* ordinary = device->allocate(kElems * 4).data();
-    EXPECT_EQ(is_mapped(ordinary), host_memory_held()) << "freed memory is unmapped as long as nothing holds it";
-  }
-  const auto comm = mpi->make_communicator(milliseconds{500});
-  meet();
-  if (rank() != 0) {
-    // Nobody takes what rank 0 sends.
-    std::this_thread::sleep_for(milliseconds{1500});
-    return;
-  }
-  const void* values_at = nullptr;
-  {
-    Buffer values = device->allocate(kElems * 4);
-    Buffer scratch = device->allocate(comm->tree_reduce_scratch_bytes(kElems));
-    values_at = values.data();
-    comm->tree_reduce(reinterpret_cast<float*>(values.data()), kElems, scratch.data(), *stream, "reducing");
-    EXPECT_THROW(stream->synchronize(), PeerError);
-  }
-  EXPECT_TRUE(host_memory_held());
-  EXPECT_TRUE(is_mapped(values_at));
 }
 
 TEST_F(Reduce, AReportedFailureEndsAReduction) {
