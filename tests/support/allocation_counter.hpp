@@ -27,6 +27,14 @@ inline void* counted(std::size_t size, std::size_t alignment) {
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void* operator new(std::size_t size) { return renai::test::counted(size, 1); }
 void* operator new[](std::size_t size) { return renai::test::counted(size, 1); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  renai::test::allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  renai::test::allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(size);
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return renai::test::counted(size, static_cast<std::size_t>(alignment));
 }
