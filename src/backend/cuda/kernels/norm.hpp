@@ -1,0 +1,67 @@
+#pragma once
+// Batch norm on NHWC tensors, seen as [rows, c] with rows = N*H*W, with the relu and the sum around it in the same
+// passes. Determinism: partial sums over row blocks whose size depends on the shape alone, combined in rising order.
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "renai/tensor/dtype.hpp"
+
+namespace renai::cuda {
+
+/// What follows the affine map of batch norm in the same pass: y = bn(x), relu(bn(x)), relu(bn(x) + other),
+/// relu(bn(x)) + other.
+enum class NormTail : std::uint8_t { none, relu, add_relu, relu_add };
+
+/// Bytes of partial sums and per-channel factors for either direction.
+std::int64_t norm_workspace_bytes(std::int64_t rows, std::int64_t c);
+/// Bytes of the sign mask that an add_relu keeps for its gradient: one bit an element, rows of 32-bit words.
+std::int64_t norm_mask_bytes(std::int64_t rows, std::int64_t c);
+
+/// Statistics of the batch, then the affine map. x, other, y: `dtype` [rows, c]; the rest f32 [c].
+struct NormForward {
+  const void* x = nullptr;
+  const float *scale = nullptr, *bias = nullptr;
+  const void* other = nullptr;
+  void* y = nullptr;
+  float *mean = nullptr, *var_unbiased = nullptr, *var_biased = nullptr;
+  std::uint32_t* mask = nullptr;  ///< add_relu: set bits where y > 0; null: not wanted.
+  std::byte* workspace = nullptr;
+  std::int64_t rows = 0, c = 0;
+  float eps = 1e-5f;
+  NormTail tail = NormTail::none;
+  DType dtype = DType::f32;
+};
+void launch(const NormForward& norm, cudaStream_t stream);
+
+/// g = dy (+ dy2), zero where the relu was off (relu: from x's sign again; add_relu: from the mask); then dx, dscale,
+/// dbias. `dz`, when not null, receives g: the gradient of the sum's other side. dz may be dy or dy2, dx may be x or
+/// dy.
+struct NormBackward {
+  const void *x = nullptr, *dy = nullptr, *dy2 = nullptr;
+  const float *scale = nullptr, *bias = nullptr, *mean = nullptr, *var_biased = nullptr;
+  const std::uint32_t* mask = nullptr;
+  void *dx = nullptr, *dz = nullptr;
+  float *dscale = nullptr, *dbias = nullptr;
+  std::byte* workspace = nullptr;
+  std::int64_t rows = 0, c = 0;
+  float eps = 1e-5f;
+  NormTail tail = NormTail::none;  ///< none, relu or add_relu
+  DType dtype = DType::f32;
+};
+void launch(const NormBackward& norm, cudaStream_t stream);
+
+/// y = tail(x * scale + bias): inference with folded factors.
+struct NormFolded {
+  const void* x = nullptr;
+  const float *scale = nullptr, *bias = nullptr;
+  const void* other = nullptr;
+  void* y = nullptr;
+  std::int64_t rows = 0, c = 0;
+  NormTail tail = NormTail::none;
+  DType dtype = DType::f32;
+};
+void launch(const NormFolded& norm, cudaStream_t stream);
+
+}  // namespace renai::cuda
