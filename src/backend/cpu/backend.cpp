@@ -3,18 +3,40 @@
 #include "renai/backend/backend.hpp"
 
 #include "../host_range_ops.hpp"
+#include "../lowering/lowering.hpp"
 #include "loops/loops.hpp"
-#include "lowering.hpp"
 #include "onednn.hpp"
 #include "parallel.hpp"
 #include "renai/base/check.hpp"
+#include "tables.hpp"
 
 namespace renai {
 namespace {
 
+cpu::Catalogue make_catalogue(int threads) {
+  cpu::Catalogue catalogue;
+  catalogue.backend = "cpu";
+  catalogue.threads = threads;
+  for (const auto& part : {cpu::conv_implementations(), cpu::linear_implementations(), cpu::norm_implementations(),
+                           cpu::activation_implementations(), cpu::pool_implementations(), cpu::join_implementations(),
+                           cpu::input_implementations(), cpu::reference_implementations()}) {
+    catalogue.implementations.insert(catalogue.implementations.end(), part.begin(), part.end());
+  }
+  catalogue.range_entry = [](const RangeNode& node) {
+    KernelEntry entry;
+    entry.kernel = host_range_kernel_name(node);
+    return entry;
+  };
+  catalogue.refusal_of = [](const std::exception& error) {
+    const auto* onednn = dynamic_cast<const dnnl::error*>(&error);
+    return onednn != nullptr ? cpu::onednn_reason(*onednn) : std::string();
+  };
+  return catalogue;
+}
+
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int threads) : threads_(threads) {
+  explicit CpuBackend(int threads) : threads_(threads), catalogue_(make_catalogue(threads)) {
     RENAI_CHECK(threads >= 1, "the cpu backend has at least one thread");
   }
   std::string name() const override { return "cpu"; }
@@ -32,20 +54,20 @@ class CpuBackend final : public Backend {
   KernelBook survey(const ComputationGraph& graph, const ShapeTable& shapes,
                     std::span<const CompileSpec> specs) override {
     const cpu::ThreadCountGuard guard(threads_);
-    return cpu::make_book(graph, shapes, specs, threads_);
+    return lowering::make_book(catalogue_, graph, shapes, specs);
   }
 
   /// Creates the primitives once, so that oneDNN's cache has them when they are recorded.
   void warm_up(const BindContext& context, GraphId id) override {
     const cpu::ThreadCountGuard guard(threads_);
-    const cpu::Binder binder(context, id, threads_);
+    const lowering::Binder binder(catalogue_, context, id);
     for (std::size_t i = 0; i < context.book->of(id).size(); ++i) binder.bind(i);
   }
 
   void record(const BindContext& context, GraphId id, int part, Stream& stream) override {
     HostStream& host = require_host_stream(stream, name());
     const cpu::ThreadCountGuard guard(threads_);
-    const cpu::Binder binder(context, id, threads_);
+    const lowering::Binder binder(catalogue_, context, id);
     const std::vector<Node>& nodes = context.graph->nodes(id);
     for (std::size_t i = 0; i < context.book->of(id).size(); ++i) {
       const KernelEntry& entry = context.book->of(id)[i];
@@ -69,6 +91,7 @@ class CpuBackend final : public Backend {
 
  private:
   int threads_;
+  cpu::Catalogue catalogue_;
 };
 
 }  // namespace

@@ -4,12 +4,9 @@
 #include <map>
 #include <set>
 
-#include "../host_range_ops.hpp"
-#include "onednn.hpp"
 #include "renai/base/check.hpp"
-#include "tables.hpp"
 
-namespace renai::cpu {
+namespace renai::lowering {
 namespace {
 
 /// True when graphs of this id run under the spec.
@@ -31,11 +28,12 @@ struct Choice {
 
 class BookMaker {
  public:
-  BookMaker(const ComputationGraph& graph, const ShapeTable& shapes, std::span<const CompileSpec> specs, int threads)
-      : graph_(graph), shapes_(shapes), specs_(specs), threads_(threads), uses_(graph) {}
+  BookMaker(const Catalogue& catalogue, const ComputationGraph& graph, const ShapeTable& shapes,
+            std::span<const CompileSpec> specs)
+      : catalogue_(catalogue), graph_(graph), shapes_(shapes), specs_(specs), uses_(graph) {}
 
   KernelBook make() {
-    book_.backend = "cpu";
+    book_.backend = catalogue_.backend;
     book_.entries.resize(kGraphIdCount);
     for (int id = 0; id < kGraphIdCount; ++id) lower(static_cast<GraphId>(id));
     return std::move(book_);
@@ -45,13 +43,12 @@ class BookMaker {
   void lower(GraphId id) {
     const std::vector<Node>& nodes = graph_.nodes(id);
     if (nodes.empty()) return;
-    const Scope scope(graph_, uses_, id, threads_);
+    const Scope scope(graph_, uses_, id, catalogue_.threads);
     auto& entries = book_.entries[static_cast<std::size_t>(id)];
     for (std::size_t i = 0; i < nodes.size(); i += entries.back().nodes.size()) {
       if (const auto* range = std::get_if<RangeNode>(&nodes[i].work)) {
-        KernelEntry entry;
+        KernelEntry entry = catalogue_.range_entry(*range);
         entry.nodes = {static_cast<std::int32_t>(i)};
-        entry.kernel = host_range_kernel_name(*range);
         entries.push_back(std::move(entry));
         continue;
       }
@@ -63,7 +60,7 @@ class BookMaker {
 
   Choice choose(const Scope& scope, std::size_t first) {
     std::string reasons;
-    for (const Implementation& implementation : implementations()) {
+    for (const Implementation& implementation : catalogue_.implementations) {
       Offer<Match> match = implementation.match(scope, first);
       if (!match.value) {
         reasons += "\n  " + std::string(implementation.name) + ": " + match.refusal;
@@ -75,7 +72,8 @@ class BookMaker {
       reasons += "\n  " + std::string(implementation.name) + ": " + refusal;
     }
     throw BackendError("choosing a kernel for '" + scope.node(first)->name + "'",
-                       "no implementation of the cpu backend takes it:" + reasons, "use the reference backend");
+                       "no implementation of the " + catalogue_.backend + " backend takes it:" + reasons,
+                       "use the reference backend");
   }
 
   /// Fills the choice's entry; returns the reason of a refusal.
@@ -123,11 +121,13 @@ class BookMaker {
     return tensors;
   }
 
-  static Offer<Kernel> make(const Implementation& implementation, const Site& site) {
+  Offer<Kernel> make(const Implementation& implementation, const Site& site) const {
     try {
       return implementation.make(site);
-    } catch (const dnnl::error& error) {
-      return Offer<Kernel>::refuse(onednn_reason(error));
+    } catch (const std::exception& error) {
+      const std::string reason = catalogue_.refusal_of ? catalogue_.refusal_of(error) : std::string();
+      if (reason.empty()) throw;
+      return Offer<Kernel>::refuse(reason);
     }
   }
 
@@ -136,10 +136,10 @@ class BookMaker {
     if (aliased_.insert(alias.out).second) book_.aliases.push_back(alias);
   }
 
+  const Catalogue& catalogue_;
   const ComputationGraph& graph_;
   const ShapeTable& shapes_;
   std::span<const CompileSpec> specs_;
-  int threads_;
   Uses uses_;
   KernelBook book_;
   std::set<TensorId> aliased_;
@@ -160,40 +160,33 @@ std::vector<Shape> shapes_of(const MemoryPlan& plan) {
 
 }  // namespace
 
-const std::vector<Implementation>& implementations() {
-  static const std::vector<Implementation> all = [] {
-    std::vector<Implementation> list;
-    for (const auto& part :
-         {conv_implementations(), linear_implementations(), norm_implementations(), activation_implementations(),
-          pool_implementations(), join_implementations(), input_implementations(), reference_implementations()}) {
-      list.insert(list.end(), part.begin(), part.end());
-    }
-    return list;
-  }();
-  return all;
+KernelBook make_book(const Catalogue& catalogue, const ComputationGraph& graph, const ShapeTable& shapes,
+                     std::span<const CompileSpec> specs) {
+  return BookMaker(catalogue, graph, shapes, specs).make();
 }
 
-KernelBook make_book(const ComputationGraph& graph, const ShapeTable& shapes, std::span<const CompileSpec> specs,
-                     int threads) {
-  return BookMaker(graph, shapes, specs, threads).make();
-}
-
-Binder::Binder(const BindContext& context, GraphId id, int threads)
-    : context_(&context),
+Binder::Binder(const Catalogue& catalogue, const BindContext& context, GraphId id)
+    : catalogue_(&catalogue),
+      context_(&context),
       id_(id),
       uses_(*context.graph),
-      scope_(*context.graph, uses_, id, threads),
+      scope_(*context.graph, uses_, id, catalogue.threads),
       shapes_(shapes_of(*context.plan)) {}
 
-Call Binder::bind(std::size_t index) const {
+std::byte* Binder::workspace(std::size_t entry) const {
+  const auto& offsets = context_->plan->workspace_offset[static_cast<std::size_t>(id_)][entry];
+  return offsets.empty() || offsets[0] < 0 ? nullptr : context_->arena + offsets[0];
+}
+
+Call Binder::bind(std::size_t index, void* queue) const {
   const KernelEntry& entry = context_->book->of(id_)[index];
   const auto first = static_cast<std::size_t>(entry.nodes.front());
   if (scope_.node(first) == nullptr) return {};
   const std::string_view chosen = std::string_view(entry.kernel).substr(0, entry.kernel.find(':'));
-  const auto& all = implementations();
+  const auto& all = catalogue_->implementations;
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const Implementation& one) { return one.name == chosen; });
-  RENAI_CHECK(found != all.end(), "kernel '" + entry.kernel + "' is not of the cpu backend");
+  RENAI_CHECK(found != all.end(), "kernel '" + entry.kernel + "' is not of the " + catalogue_->backend + " backend");
   const Offer<Match> match = found->match(scope_, first);
   RENAI_CHECK(match.value && same_tensors(match.value->inputs, entry.inputs) &&
                   same_tensors(match.value->outputs, entry.outputs),
@@ -202,6 +195,7 @@ Call Binder::bind(std::size_t index) const {
   RENAI_CHECK(kernel.value.has_value(), "'" + scope_.node(first)->name + "': " + kernel.refusal);
   Operands operands;
   operands.context = context_;
+  operands.queue = queue;
   const auto address = [&](TensorId id) {
     const DTensor& place = context_->plan->tensor(id);
     RENAI_CHECK(place.placed(),
@@ -213,10 +207,9 @@ Call Binder::bind(std::size_t index) const {
   if (kernel.value->workspace_bytes > 0) {
     const auto spec = static_cast<std::size_t>(context_->spec);
     RENAI_CHECK(entry.workspace_bytes[spec] >= kernel.value->workspace_bytes, "the workspace is as large as surveyed");
-    const auto& offsets = context_->plan->workspace_offset[static_cast<std::size_t>(id_)][index];
-    operands.workspace = context_->arena + offsets.at(0);
+    operands.workspace = workspace(index);
   }
   return kernel.value->bind(operands);
 }
 
-}  // namespace renai::cpu
+}  // namespace renai::lowering

@@ -13,7 +13,7 @@
 #include "renai/graph/happens_before.hpp"
 #include "renai/tensor/shape.hpp"
 
-namespace renai::cpu {
+namespace renai::lowering {
 
 struct Match;
 
@@ -85,4 +85,4 @@ struct Site {
   int threads() const { return scope->threads(); }
 };
 
-}  // namespace renai::cpu
+}  // namespace renai::lowering

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <numeric>
 
-namespace renai::cpu {
+namespace renai::lowering {
 namespace {
 
 /// Order of the graphs of one training or inference pass; graphs of one rank never run one after the other in a pass.
@@ -113,4 +113,4 @@ bool Scope::last_use(TensorId tensor, std::size_t index) const {
   });
 }
 
-}  // namespace renai::cpu
+}  // namespace renai::lowering
