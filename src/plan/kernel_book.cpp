@@ -7,6 +7,7 @@
 #include "renai/base/digest.hpp"
 #include "renai/base/text.hpp"
 #include "renai/graph/happens_before.hpp"
+#include "renai/graph/shape_inference.hpp"
 
 namespace renai {
 namespace {
@@ -38,6 +39,7 @@ class BookVerifier {
     }
     require(book_.padded_c.empty() || book_.padded_c.size() == graph_.tensors().size(),
             "padded_c has not one entry for each tensor of the graph");
+    check_dtypes();
     plan_detail::check_in_place(book_, graph_);
   }
 
@@ -59,6 +61,23 @@ class BookVerifier {
     require(sizes.size() == spec_count_,
             owner + " has " + std::to_string(sizes.size()) + " sizes for " + std::to_string(spec_count_) + " variants");
     for (const std::int64_t size : sizes) require(size >= 0, owner + " has a negative size");
+  }
+
+  /// Activations and their gradients may be stored in half precision; parameters, sums and labels keep their types.
+  void check_dtypes() const {
+    if (book_.dtypes.empty()) return;
+    require(book_.dtypes.size() == graph_.tensors().size(), "dtypes has not one entry for each tensor of the graph");
+    for (TensorId id = 0; id < graph_tensors_; ++id) {
+      const DType stored = stored_dtype(book_, graph_, id), own = tensor_dtype(graph_.tensor(id).role);
+      const bool half = is_transient(graph_.tensor(id).role) && (stored == DType::f16 || stored == DType::bf16);
+      require(stored == own || half,
+              "tensor '" + name(id) + "' cannot be stored as " + std::string(dtype_name(stored)));
+    }
+    for (const StorageAlias& alias : book_.aliases) {
+      if (alias.out >= graph_tensors_ || alias.in >= graph_tensors_) continue;
+      require(stored_dtype(book_, graph_, alias.out) == stored_dtype(book_, graph_, alias.in),
+              "alias '" + name(alias.out) + "' has another element type than '" + name(alias.in) + "'");
+    }
   }
 
   void check_graph(GraphId id) const {
@@ -136,10 +155,22 @@ std::string book_tail(const KernelBook& book) {
     text += "alias %" + std::to_string(alias.out) + " in %" + std::to_string(alias.in) + "\n";
   }
   if (!book.padded_c.empty()) text += "padded_c " + list(book.padded_c) + "\n";
+  if (!book.dtypes.empty()) {
+    text += "dtypes [";
+    for (std::size_t i = 0; i < book.dtypes.size(); ++i) {
+      text += (i > 0 ? " " : "") + std::string(dtype_name(book.dtypes[i]));
+    }
+    text += "]\n";
+  }
   return text;
 }
 
 }  // namespace
+
+DType stored_dtype(const KernelBook& book, const ComputationGraph& graph, TensorId id) {
+  if (!book.dtypes.empty()) return book.dtypes.at(static_cast<std::size_t>(id));
+  return tensor_dtype(graph.tensor(id).role);
+}
 
 void verify(const KernelBook& book, const ComputationGraph& graph, int spec_count) {
   BookVerifier(book, graph, spec_count).run();

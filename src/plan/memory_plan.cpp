@@ -91,7 +91,7 @@ class Planner {
     tensor.size_bytes = tensor_bytes(request_, spec, static_cast<TensorId>(index));
     if (in_graph) {
       const TensorRole role = graph_.tensors()[index].role;
-      tensor.dtype = tensor_dtype(role);
+      tensor.dtype = stored_dtype(book_, graph_, static_cast<TensorId>(index));
       tensor.shape = request_.shapes->at(spec)[index];
       if (role == TensorRole::slot) tensor.shape = Shape{request_.slot.size_bytes};
       if (role == TensorRole::slot) tensor.size_bytes = request_.slot.size_bytes;

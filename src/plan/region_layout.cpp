@@ -197,7 +197,7 @@ std::int64_t tensor_bytes(const PlanRequest& request, std::size_t spec, TensorId
     const std::int64_t padded = request.book->padded_c[index];
     if (padded > shape.c()) elems = elems / shape.c() * padded;
   }
-  return elems * dtype_bytes(tensor_dtype(request.graph->tensor(id).role));
+  return elems * dtype_bytes(stored_dtype(*request.book, *request.graph, id));
 }
 
 RegionLayout lay_out_regions(const PlanRequest& request) { return Layout(request).run(); }

@@ -214,6 +214,9 @@ class PlanVerifier {
     if (!in_graph) {
       least = book_.tensors[t - graph_.tensors().size()].size_bytes[spec];
     } else if (const Shape& shape = request_.shapes->at(spec)[t]; shape.rank() > 0) {
+      if (tensor.dtype != stored_dtype(book_, graph_, static_cast<TensorId>(t))) {
+        fail_plan(plans_[spec], "tensor '" + name_of(t) + "' has another element type than in the kernel book");
+      }
       if (shape != tensor.shape) fail_plan(plans_[spec], "tensor '" + name_of(t) + "' has another shape");
       if (tensor.padded_c < shape.c()) fail_plan(plans_[spec], "tensor '" + name_of(t) + "' is padded to too little");
       least = shape.elems() / shape.c() * tensor.padded_c * dtype_bytes(tensor.dtype);

@@ -3,6 +3,7 @@
 
 #include "random_schedule.hpp"
 #include "renai/base/error.hpp"
+#include "renai/graph/shape_inference.hpp"
 
 namespace renai::testing_support {
 
@@ -19,6 +20,7 @@ class RandomBook {
     add_aliases();
     for (const GraphId id : {GraphId::DEEP_FWD_BWD, GraphId::INF_MAIN_A, GraphId::SIMPLE_TASK_GRAPH}) add_saved(id);
     add_lasting();
+    add_dtypes();
     if (random_.chance(30)) {
       book_.padded_c.assign(graph_.tensors().size(), 0);
       for (std::int64_t& padded : book_.padded_c) padded = random_.chance(30) ? random_.between(1, 300) : 0;
@@ -105,6 +107,26 @@ class RandomBook {
         } catch (const InternalError&) {
           book_.aliases.pop_back();
         }
+      }
+    }
+  }
+
+  /// Sometimes half types for transient tensors, equal ones for aliases.
+  void add_dtypes() {
+    if (!random_.chance(40)) return;
+    for (std::size_t t = 0; t < graph_.tensors().size(); ++t) {
+      const TensorRole role = graph_.tensors()[t].role;
+      const bool half = is_transient(role) && random_.chance(50);
+      book_.dtypes.push_back(half ? random_.chance(50) ? DType::bf16 : DType::f16 : tensor_dtype(role));
+    }
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const StorageAlias& alias : book_.aliases) {
+        DType& out = book_.dtypes[static_cast<std::size_t>(alias.out)];
+        DType& in = book_.dtypes[static_cast<std::size_t>(alias.in)];
+        if (out == in) continue;
+        out = in = DType::f32;
+        changed = true;
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "renai/graph/computation_graph.hpp"
+#include "renai/tensor/dtype.hpp"
 
 namespace renai {
 
@@ -39,13 +40,18 @@ struct KernelBook {
   std::vector<BookTensor> tensors;
   std::vector<StorageAlias> aliases;
   std::vector<std::int64_t> padded_c;  ///< By TensorId, stored extent of the last axis; empty: none is padded.
+  std::vector<DType> dtypes;           ///< By TensorId, stored element type; empty: each role's own (tensor_dtype).
 
   const std::vector<KernelEntry>& of(GraphId id) const { return entries[static_cast<std::size_t>(id)]; }
 };
 
+/// Element type in which a graph tensor is stored.
+DType stored_dtype(const KernelBook& book, const ComputationGraph& graph, TensorId id);
+
 /// Every node covered once and in order, tensor ids in range, sizes for each of `spec_count` specs; no kernel starts
 /// before what its nodes wait for, and none writes in place over a value that is still to be read (views are flatten
-/// nodes). Errors: InternalError.
+/// nodes). Only transient tensors may have another element type than their role's, and a view has that of what it
+/// views. Errors: InternalError.
 void verify(const KernelBook& book, const ComputationGraph& graph, int spec_count);
 std::string print(const KernelBook& book, const ComputationGraph& graph);
 /// Hash of all kernel choices, for fingerprint, trace and summary.

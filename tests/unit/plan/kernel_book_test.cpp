@@ -7,6 +7,7 @@
 #include "plan_case.hpp"
 #include "random_book.hpp"
 #include "renai/base/error.hpp"
+#include "renai/graph/shape_inference.hpp"
 
 namespace renai {
 namespace {
@@ -52,6 +53,27 @@ TEST_F(BookDamage, IsRefused) {
   refused("alias twice", [&](KernelBook& book) { book.aliases.insert(book.aliases.end(), {{9, 8}, {9, 7}}); });
   refused("an alias refers", [&](KernelBook& book) { book.aliases.push_back({3, tensors}); });
   refused("padded_c", [&](KernelBook& book) { book.padded_c.assign(3, 8); });
+}
+
+TEST_F(BookDamage, OfElementTypesIsRefused) {
+  KernelBook good = plan_.book;
+  for (std::size_t i = 0; i < plan_.graph.tensors().size(); ++i) {
+    const TensorRole role = plan_.graph.tensors()[i].role;
+    good.dtypes.push_back(is_transient(role) ? DType::bf16 : tensor_dtype(role));
+  }
+  EXPECT_NO_THROW(verify(good, plan_.graph, 6));
+  const auto refused_type = [&](const char* word, TensorId id, DType dtype) {
+    refused(word, [&](KernelBook& book) {
+      book = good;
+      book.dtypes[static_cast<std::size_t>(id)] = dtype;
+    });
+  };
+  const ParamInfo& param = plan_.graph.params().front();
+  refused_type("cannot be stored as bfloat16", param.weight, DType::bf16);
+  refused_type("cannot be stored as float16", param.grad, DType::f16);
+  refused_type("cannot be stored as float64", plan_.graph.parts().logits, DType::f64);
+  refused_type("another element type", good.aliases.front().out, DType::f16);
+  refused("dtypes has not", [&](KernelBook& book) { book.dtypes.assign(3, DType::f32); });
 }
 
 /// A graph of two branches: 0 and 2 in branch 0, 1 and 3 in branch 1, where 3 waits for 2.
@@ -140,6 +162,11 @@ TEST(KernelBook, HashFollowsTheChoiceOfKernelsAndNotTheNumberOfRanks) {
   book = one.book;
   book.tensors.push_back({"saved", {0, 0, 0, 0, 0, 8}});
   EXPECT_NE(hash, kernel_plan_hash(book));
+  book = one.book;
+  book.dtypes.assign(one.graph.tensors().size(), DType::f32);
+  const std::uint64_t full = kernel_plan_hash(book);
+  book.dtypes[static_cast<std::size_t>(one.graph.parts().logits)] = DType::bf16;
+  EXPECT_NE(full, kernel_plan_hash(book));
 }
 
 TEST(KernelBook, PrintNamesKernelsNodesAndSizes) {

@@ -11,6 +11,7 @@
 #include "renai/base/error.hpp"
 #include "renai/graph/region_name.hpp"
 #include "renai/graph/segments.hpp"
+#include "renai/graph/shape_inference.hpp"
 
 namespace renai {
 namespace {
@@ -175,6 +176,24 @@ TEST(MemoryPlan, PaddedTensorsTakeTheirPadding) {
   EXPECT_EQ(plans[0].tensor(logits).size_bytes, 16 * 16 * 4);
   EXPECT_EQ(plans[0].tensor(logits).padded_c, 16);
   EXPECT_EQ(plans[0].tensor(logits).shape, (Shape{16, 10}));
+}
+
+TEST(MemoryPlan, TensorsTakeTheElementTypeOfTheKernelBook) {
+  PlanCase plan(PlanOptions{"resnet9", 2});
+  plan.book.padded_c.assign(plan.graph.tensors().size(), 0);
+  const TensorId logits = plan.graph.parts().logits;
+  plan.book.padded_c[static_cast<std::size_t>(logits)] = 16;
+  for (std::size_t i = 0; i < plan.graph.tensors().size(); ++i) {
+    const TensorRole role = plan.graph.tensors()[i].role;
+    plan.book.dtypes.push_back(is_transient(role) ? DType::f16 : tensor_dtype(role));
+  }
+  const auto plans = build_memory_plans(plan.request);
+  EXPECT_NO_THROW(verify(plan.request, plans));
+  EXPECT_EQ(plans[0].tensor(logits).dtype, DType::f16);
+  EXPECT_EQ(plans[0].tensor(logits).size_bytes, 16 * 16 * 2);
+  EXPECT_EQ(plans[0].tensor(plan.graph.params().front().weight).dtype, DType::f32);
+  EXPECT_LT(plans[0].transient_bytes, plan.plans[0].transient_bytes);
+  EXPECT_NE(print(plans[0], plan.graph).find("float16[16x10]"), std::string::npos);
 }
 
 TEST(MemoryPlan, TensorsThatNoKernelTouchesGetNoMemory) {

@@ -93,6 +93,7 @@ TEST_F(PlanDamage, OfTensors) {
   });
   refused_everywhere("is too small", [&](MemoryPlan& plan) { tensor(plan, logits).size_bytes /= 2; });
   refused_everywhere("is padded to too little", [&](MemoryPlan& plan) { tensor(plan, logits).padded_c = 9; });
+  refused_everywhere("has another element type", [&](MemoryPlan& plan) { tensor(plan, logits).dtype = DType::f16; });
   refused_everywhere("has another shape", [&](MemoryPlan& plan) { tensor(plan, logits).shape = Shape{1, 10}; });
   refused_everywhere("has no place", [&](MemoryPlan& plan) { tensor(plan, logits).offset_bytes = -1; });
   refused("is not where other variants have it", [&](Plans& plans) {
