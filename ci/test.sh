@@ -81,7 +81,7 @@ configure() {
   cmake -S . -B "$folder" -G Ninja -DRENAI_BUILD_TESTS=ON "$@"
 }
 
-format_check() { git ls-files -z '*.hpp' '*.cpp' | xargs -0 clang-format-14 --dry-run -Werror; }
+format_check() { git ls-files -z '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -0 clang-format-14 --dry-run -Werror; }
 # clang-tidy reads a file in seconds: here the sources that the last commits changed, 24 at most; "tidy" reads all of them.
 tidy_check() {
   local files

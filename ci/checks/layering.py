@@ -16,7 +16,8 @@ from pathlib import Path
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # Public headers that belong to leaves.
-LEAF_HEADERS = {"renai/device/host.hpp", "renai/comm/mpi.hpp"}
+LEAF_HEADERS = {"renai/device/host.hpp", "renai/device/cuda.hpp", "renai/comm/mpi.hpp", "renai/comm/nccl.hpp",
+                "renai/backend/cuda.hpp"}
 
 # Sources outside leaves that the leaves of a room share: they may include leaf headers as the leaves do.
 SHARED_BY_LEAVES = ("src/backend/host_",)
@@ -97,7 +98,7 @@ def leaves_of(root, room):
 def leaf_links(root, room):
     """leaf -> leaves of the same room that its renai_leaf(... DEPS ...) names: their private headers are open to it."""
     links = {}
-    for match in re.finditer(r"renai_leaf\(\s*\w+\s+(\w+)([^)]*)\)", (root / "src" / room / "CMakeLists.txt").read_text()):
+    for match in re.finditer(r"renai_(?:cuda_)?leaf\(\s*\w+\s+(\w+)([^)]*)\)", (root / "src" / room / "CMakeLists.txt").read_text()):
         words = match.group(2).split()
         deps = words[words.index("DEPS") + 1:] if "DEPS" in words else []
         prefix = room + "_"

@@ -45,6 +45,33 @@ function(renai_leaf room leaf)
   endforeach()
 endfunction()
 
+# renai_cuda_leaf(<room> <leaf> [DEPS <target>...] [PRIVATE <lib>...])
+# A leaf of *.cpp and *.cu where the build has CUDA, else (or while it has no source) its disabled.cpp. A file named *_exact.cu
+# is compiled without contraction of a*b+c, so that its bits equal those of the host's loops.
+function(renai_cuda_leaf room leaf)
+  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE" ${ARGN})
+  set(folder "${CMAKE_SOURCE_DIR}/src/${room}/${leaf}")
+  set(sources)
+  if(RENAI_HAVE_CUDA)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cpp" "${folder}/*.cu")
+    list(FILTER sources EXCLUDE REGEX "/disabled\\.cpp$")
+  endif()
+  if(NOT sources)
+    set(reason "${RENAI_CUDA_REASON}")
+    if(NOT reason)
+      set(reason "it was built without sources")
+    endif()
+    renai_leaf(${room} ${leaf} SOURCES "${folder}/disabled.cpp")
+    target_compile_definitions(renai_${room}_${leaf} PRIVATE "RENAI_CUDA_REASON=\"${reason}\"")
+    return()
+  endif()
+  renai_leaf(${room} ${leaf} SOURCES ${sources} DEPS ${ARG_DEPS} PRIVATE ${ARG_PRIVATE})
+  list(FILTER sources INCLUDE REGEX "_exact\\.cu$")
+  if(sources)
+    set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "-fmad=false")
+  endif()
+endfunction()
+
 # renai_test(<name> SOURCES <file>... LIBS <lib>... [LABELS <label>...] [RANKS <n>...] [TIMEOUT <s>])
 # A GoogleTest executable. Without RANKS one CTest entry; with RANKS one entry per size, started by ci/mpiexec.sh, whose main
 # (tests/support/mpi_main.cpp) gathers the verdict from all ranks. Target tests_<label> builds all tests of a label.

@@ -59,7 +59,8 @@ void Engine::launch_one(const Entry& entry, GraphId id, int part) {
     entry.graph->launch(*entry.stream, part);
     return;
   }
-  Frame& frame = frames_.emplace_back(id, entry.stream_id, create_event(), create_event());
+  Frame& frame =
+      frames_.emplace_back(id, entry.stream_id, run_.device->create_timed_event(), run_.device->create_timed_event());
   entry.stream->record(*frame.start);
   entry.graph->launch(*entry.stream, part);
   entry.stream->record(*frame.end);
