@@ -1,0 +1,266 @@
+#include "matmul.hpp"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <map>
+
+#include "renai/base/check.hpp"
+#include "renai/base/error.hpp"
+
+namespace renai::cuda {
+namespace {
+
+constexpr std::size_t kMaxWorkspaceBytes = std::size_t{1} << 25;
+/// Words of an algorithm's opaque description.
+constexpr std::size_t kAlgoWords = sizeof(cublasLtMatmulAlgo_t) / sizeof(std::uint64_t);
+
+void require(cublasStatus_t status, const std::string& what) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw BackendError(what, cublasLtGetStatusString(status), "");
+}
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return CUDA_R_32F;
+    case DType::f16: return CUDA_R_16F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: throw InternalError("a matrix product of " + std::string(dtype_name(dtype)), "f32, f16 and bf16 only");
+  }
+}
+
+class Handle {
+ public:
+  Handle() { require(cublasLtCreate(&handle_), "starting cuBLASLt"); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() { cublasLtDestroy(handle_); }
+  cublasLtHandle_t get() const { return handle_; }
+
+ private:
+  cublasLtHandle_t handle_ = nullptr;
+};
+
+class Layout {
+ public:
+  Layout(DType dtype, std::int64_t rows, std::int64_t columns) {
+    require(cublasLtMatrixLayoutCreate(&layout_, data_type(dtype), static_cast<std::uint64_t>(rows),
+                                       static_cast<std::uint64_t>(columns), rows),
+            "describing a matrix");
+  }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
+  cublasLtMatrixLayout_t get() const { return layout_; }
+
+ private:
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+/// The library is column-major: a row-major [r, c] is its c x r. A, B, D are therefore the transposed operands, in the
+/// order in which the product's factors swap.
+struct Sides {
+  std::int64_t a_rows, a_columns, b_rows, b_columns, d_rows, d_columns;
+  cublasOperation_t a_op, b_op;
+};
+
+Sides sides_of(const LinearProblem& p) {
+  switch (p.pass) {
+    case LinearPass::forward: return {p.c, p.k, p.c, p.n, p.k, p.n, CUBLAS_OP_T, CUBLAS_OP_N};  // w, x -> y
+    case LinearPass::data: return {p.c, p.k, p.k, p.n, p.c, p.n, CUBLAS_OP_N, CUBLAS_OP_N};     // w, dy -> dx
+    case LinearPass::weights: return {p.c, p.n, p.k, p.n, p.c, p.k, CUBLAS_OP_N, CUBLAS_OP_T};  // x, dy -> dw
+  }
+  throw InternalError("a matrix product", "the pass is unknown");
+}
+
+/// The operation and the layouts of one problem.
+class Operation {
+ public:
+  Operation(const LinearProblem& p, Precision precision)
+      : Operation(p, sides_of(p), p.pass == LinearPass::weights ? p.weights_out : p.dtype, precision) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  ~Operation() { cublasLtMatmulDescDestroy(desc_); }
+
+  cublasLtMatmulDesc_t desc() const { return desc_; }
+  cublasLtMatrixLayout_t a() const { return a_.get(); }
+  cublasLtMatrixLayout_t b() const { return b_.get(); }
+  cublasLtMatrixLayout_t d() const { return d_.get(); }
+
+  template <typename T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
+    require(cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof value), "describing a matrix product");
+  }
+
+ private:
+  Operation(const LinearProblem& p, const Sides& sides, DType out, Precision precision)
+      : a_(p.dtype, sides.a_rows, sides.a_columns),
+        b_(p.dtype, sides.b_rows, sides.b_columns),
+        d_(out, sides.d_rows, sides.d_columns) {
+    const auto compute = precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    require(cublasLtMatmulDescCreate(&desc_, compute, CUDA_R_32F), "describing a matrix product");
+    set(CUBLASLT_MATMUL_DESC_TRANSA, sides.a_op);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, sides.b_op);
+    if (!p.bias && !p.relu) return;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, !p.relu  ? CUBLASLT_EPILOGUE_BIAS
+                                       : p.bias ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                                : CUBLASLT_EPILOGUE_RELU);
+    if (p.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.dtype));
+  }
+
+  Layout a_, b_, d_;
+  cublasLtMatmulDesc_t desc_ = nullptr;
+};
+
+std::string algo_text(const cublasLtMatmulAlgo_t& algo, std::size_t workspace_bytes) {
+  std::string text = std::to_string(workspace_bytes);
+  for (const std::uint64_t word : algo.data) text += ":" + std::to_string(word);
+  return text;
+}
+
+bool parse_algo(const std::string& text, cublasLtMatmulAlgo_t& algo, std::size_t& workspace_bytes) {
+  std::size_t at = 0;
+  const auto number = [&](std::uint64_t& value) {
+    std::size_t end = text.find(':', at);
+    if (end == std::string::npos) end = text.size();
+    if (end == at || end - at > 20) return false;
+    try {
+      value = std::stoull(text.substr(at, end - at));
+    } catch (const std::exception&) {
+      return false;
+    }
+    at = std::min(end + 1, text.size());
+    return true;
+  };
+  std::uint64_t bytes = 0;
+  if (!number(bytes)) return false;
+  workspace_bytes = bytes;
+  for (std::size_t i = 0; i < kAlgoWords; ++i) {
+    std::uint64_t word = 0;
+    if (!number(word)) return false;
+    algo.data[i] = word;
+  }
+  return at == text.size();
+}
+
+class LtPlan final : public LinearPlan {
+ public:
+  LtPlan(std::shared_ptr<Handle> handle, const LinearProblem& problem, Precision precision,
+         const cublasLtMatmulAlgo_t& algo, std::size_t workspace_bytes)
+      : handle_(std::move(handle)),
+        problem_(problem),
+        operation_(problem, precision),
+        algo_(algo),
+        workspace_bytes_(workspace_bytes),
+        name_(algo_text(algo, workspace_bytes)) {}
+
+  std::int64_t workspace_bytes() const override { return static_cast<std::int64_t>(workspace_bytes_); }
+  const std::string& name() const override { return name_; }
+
+  void execute(void* queue, const void* a, const void* b, const void* bias, void* out, std::byte* workspace) override {
+    if (problem_.bias) operation_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    // Forward and data take the weights as the library's first factor.
+    const bool swap = problem_.pass != LinearPass::weights;
+    const float one = 1.0f, zero = 0.0f;
+    require(cublasLtMatmul(handle_->get(), operation_.desc(), &one, swap ? b : a, operation_.a(), swap ? a : b,
+                           operation_.b(), &zero, out, operation_.d(), out, operation_.d(), &algo_, workspace,
+                           workspace_bytes_, static_cast<cudaStream_t>(queue)),
+            "running " + problem_.text());
+  }
+
+ private:
+  std::shared_ptr<Handle> handle_;
+  LinearProblem problem_;
+  Operation operation_;
+  cublasLtMatmulAlgo_t algo_;
+  std::size_t workspace_bytes_;
+  std::string name_;
+};
+
+class LtPlanner final : public LinearPlanner {
+ public:
+  LtPlanner(Precision precision, PlanChoices& choices)
+      : precision_(precision), choices_(&choices), handle_(std::make_shared<Handle>()) {}
+
+  std::shared_ptr<LinearPlan> plan(const LinearProblem& problem) override {
+    const std::string text = problem.text();
+    if (const auto known = plans_.find(text); known != plans_.end()) return known->second;
+    std::shared_ptr<LinearPlan> plan;
+    if (const auto choice = choices_->find(text)) plan = chosen_plan(problem, *choice);
+    if (!plan) {
+      plan = search(problem);
+      choices_->set(text, plan->name());
+    }
+    plans_[text] = plan;
+    return plan;
+  }
+
+ private:
+  std::shared_ptr<LinearPlan> chosen_plan(const LinearProblem& problem, const std::string& choice) const {
+    cublasLtMatmulAlgo_t algo{};
+    std::size_t workspace_bytes = 0;
+    if (!parse_algo(choice, algo, workspace_bytes)) return nullptr;
+    const Operation operation(problem, precision_);
+    cublasLtMatmulHeuristicResult_t result{};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_->get(), operation.desc(), operation.a(),
+                                                          operation.b(), operation.d(), operation.d(), &algo, &result);
+    if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes) return nullptr;
+    return std::make_shared<LtPlan>(handle_, problem, precision_, algo, workspace_bytes);
+  }
+
+  std::shared_ptr<LinearPlan> search(const LinearProblem& problem) const {
+    const Operation operation(problem, precision_);
+    cublasLtMatmulPreference_t preference = nullptr;
+    require(cublasLtMatmulPreferenceCreate(&preference), "choosing a matrix product");
+    const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, cublasStatus_t (*)(cublasLtMatmulPreference_t)> owner(
+        preference, cublasLtMatmulPreferenceDestroy);
+    const std::size_t limit = kMaxWorkspaceBytes;
+    // Split sums may only be combined by a kernel of their own, in a fixed order.
+    const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    require(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
+                                                 sizeof limit),
+            "choosing a matrix product");
+    require(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                                                 sizeof schemes),
+            "choosing a matrix product");
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_->get(), operation.desc(), operation.a(), operation.b(), operation.d(),
+                                       operation.d(), preference, 1, &result, &found);
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+      throw BackendError("cuBLASLt plan of " + problem.text(),
+                         std::string("no algorithm takes it: ") + cublasLtGetStatusString(status), "");
+    }
+    return std::make_shared<LtPlan>(handle_, problem, precision_, result.algo, result.workspaceSize);
+  }
+
+  Precision precision_;
+  PlanChoices* choices_;
+  std::shared_ptr<Handle> handle_;
+  std::map<std::string, std::shared_ptr<LinearPlan>> plans_;
+};
+
+}  // namespace
+
+std::string LinearProblem::text() const {
+  static constexpr const char* kPass[] = {"fwd", "dgrad", "wgrad"};
+  std::string text = std::string("linear ") + kPass[static_cast<int>(pass)] + " " + std::string(dtype_name(dtype));
+  if (pass == LinearPass::weights) text += "->" + std::string(dtype_name(weights_out));
+  text += " n" + std::to_string(n) + " c" + std::to_string(c) + " k" + std::to_string(k);
+  if (bias) text += " +bias";
+  if (relu) text += " +relu";
+  return text;
+}
+
+std::unique_ptr<LinearPlanner> make_linear_planner(Precision precision, PlanChoices& choices) {
+  return std::make_unique<LtPlanner>(precision, choices);
+}
+
+std::string cublaslt_version_text() {
+  const std::size_t version = cublasLtGetVersion();
+  return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+}  // namespace renai::cuda
