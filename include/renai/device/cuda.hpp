@@ -1,7 +1,9 @@
 #pragma once
 // The cuda leaf of `device`: one GPU, its arena, pinned memory, streams, events and CUDA graphs.
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +43,9 @@ std::string cuda_versions();
 
 struct CudaDeviceOptions {
   int ordinal = 0;
+  /// Called about every 10 ms by any thread that waits for the GPU (synchronize, events), with the time this wait has
+  /// taken so far. May throw, which ends the wait: the place to look whether the other ranks are alive.
+  std::function<void(std::chrono::milliseconds waited)> while_waiting{};
 };
 
 /// Makes the GPU current for the calling thread. Errors: BackendError with the reason and versions when there is no
