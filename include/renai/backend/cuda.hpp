@@ -5,6 +5,7 @@
 #include <string>
 
 #include "renai/backend/backend.hpp"
+#include "renai/comm/control_group.hpp"
 
 namespace renai {
 
@@ -12,6 +13,7 @@ struct CudaBackendOptions {
   Precision precision = Precision::fp32;
   std::string kernel_search = "heuristic";  ///< "heuristic" (no timing takes part) or "measure".
   std::string plan_cache_dir;               ///< Folder of kernel plans kept between runs; empty: none.
+  ControlGroup* control = nullptr;          ///< Rank 0's choices go to all ranks of it; null: this rank alone.
 };
 
 /// Runs on the cuda device leaf's streams and the calling thread's current GPU. Errors: BackendError with the reason

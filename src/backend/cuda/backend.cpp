@@ -1,0 +1,152 @@
+// The cuda backend: cuDNN, cuBLASLt and own kernels, recorded into CUDA streams.
+
+#include <cuda_runtime_api.h>
+
+#include "../lowering/lowering.hpp"
+#include "leaf.hpp"
+#include "range_ops.hpp"
+#include "renai/backend/cuda.hpp"
+#include "renai/base/check.hpp"
+#include "renai/base/error.hpp"
+#include "renai/device/cuda.hpp"
+
+namespace renai {
+namespace {
+
+void require(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw BackendError(what, cudaGetErrorString(status), "");
+}
+
+DType stored_type(Precision precision) {
+  switch (precision) {
+    case Precision::bf16: return DType::bf16;
+    case Precision::fp16: return DType::f16;
+    default: return DType::f32;
+  }
+}
+
+/// What a cached plan depends on besides its operation.
+std::string machine_text(Precision precision, const std::string& search) {
+  int device = 0;
+  require(cudaGetDevice(&device), "asking for the GPU");
+  cudaDeviceProp properties{};
+  require(cudaGetDeviceProperties(&properties, device), "asking for the GPU's properties");
+  return std::string(properties.name) + " sm_" + std::to_string(properties.major) + std::to_string(properties.minor) +
+         ", " + cuda::cudnn_version_text() + ", " + cuda::cublaslt_version_text() + ", " +
+         std::string(precision_name(precision)) + ", " + search;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaBackendOptions& options)
+      : options_(options), cache_(options.plan_cache_dir, machine_text(options.precision, options.kernel_search)) {
+    leaf_.precision = options.precision;
+    leaf_.dtype = stored_type(options.precision);
+    choices_.merge(cache_.read());
+    leaf_.convolutions = cuda::make_conv_planner(options.precision, options.kernel_search == "measure", choices_);
+    leaf_.products = cuda::make_linear_planner(options.precision, choices_);
+    catalogue_.backend = "cuda";
+    for (const auto& part : {cuda::conv_implementations(leaf_), cuda::linear_implementations(leaf_),
+                             cuda::norm_implementations(leaf_), cuda::elementwise_implementations(leaf_),
+                             cuda::pool_implementations(leaf_), cuda::edge_implementations(leaf_)}) {
+      catalogue_.implementations.insert(catalogue_.implementations.end(), part.begin(), part.end());
+    }
+  }
+
+  std::string name() const override { return "cuda"; }
+  std::string library() const override {
+    return cuda::cudnn_version_text() + ", " + cuda::cublaslt_version_text() + ", kernel search " +
+           options_.kernel_search;
+  }
+  Support supports(Precision precision) const override {
+    if (precision == options_.precision) return Support::ok();
+    return Support::refuse("this backend was made for " + std::string(precision_name(options_.precision)));
+  }
+
+  /// Rank 0 chooses; the others read its choices first.
+  KernelBook survey(const ComputationGraph& graph, const ShapeTable& shapes,
+                    std::span<const CompileSpec> specs) override {
+    ControlGroup* control = options_.control;
+    const bool follows = control != nullptr && control->rank() > 0;
+    const char* stage = "choosing kernel plans";
+    if (follows) choices_.merge(control->broadcast({}, 0, stage));
+    const std::size_t known = choices_.size();
+    catalogue_.range_entry = [&graph, &shapes, specs](const RangeNode& node) {
+      KernelEntry entry;
+      entry.kernel = cuda_range_kernel_name(node);
+      const std::int64_t bytes = cuda_range_workspace_bytes(graph, node, shapes);
+      if (bytes > 0) entry.workspace_bytes.assign(specs.size(), bytes);
+      return entry;
+    };
+    KernelBook book = lowering::make_book(catalogue_, graph, shapes, specs);
+    if (!follows) {
+      if (control != nullptr && control->world_size() > 1) control->broadcast(choices_.text(), 0, stage);
+      if (choices_.size() > known) cache_.write(choices_.text());
+    }
+    if (leaf_.half()) {
+      for (const TensorInfo& tensor : graph.tensors()) {
+        book.dtypes.push_back(is_transient(tensor.role) ? leaf_.dtype : tensor_dtype(tensor.role));
+      }
+    }
+    return book;
+  }
+
+  /// Runs everything but the collectives once, so that every kernel is loaded before capture.
+  void warm_up(const BindContext& context, GraphId id) override {
+    if (!warm_up_stream_) {
+      cudaStream_t stream = nullptr;
+      require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+      warm_up_stream_.reset(stream);
+    }
+    const lowering::Binder binder(catalogue_, context, id);
+    for (std::size_t i = 0; i < context.book->of(id).size(); ++i) {
+      if (const cuda::Call call = binder.bind(i, warm_up_stream_.get())) call();
+    }
+    require(cudaStreamSynchronize(warm_up_stream_.get()), "running kernels once before capture");
+  }
+
+  void record(const BindContext& context, GraphId id, int part, Stream& stream) override {
+    auto* queue = dynamic_cast<CudaStream*>(&stream);
+    if (queue == nullptr) {
+      throw BackendError("recording kernels of the backend 'cuda'", "the stream is not one of the cuda device",
+                         "pair this backend with the cuda device");
+    }
+    const lowering::Binder binder(catalogue_, context, id);
+    const std::vector<Node>& nodes = context.graph->nodes(id);
+    for (std::size_t i = 0; i < context.book->of(id).size(); ++i) {
+      const KernelEntry& entry = context.book->of(id)[i];
+      const Node& last = nodes[static_cast<std::size_t>(entry.nodes.back())];
+      if (last.part != part) continue;
+      if (const auto* range = std::get_if<RangeNode>(&last.work)) {
+        record_cuda_range_node(context, *range, *queue, binder.workspace(i));
+      } else if (const cuda::Call call = binder.bind(i, queue->native())) {
+        call();
+      }
+      if (last.records_event >= 0) {
+        const auto event = static_cast<std::size_t>(last.records_event);
+        RENAI_CHECK(event < context.bucket_events.size(), "'" + last.name() + "' records an event that exists");
+        queue->record(*context.bucket_events[event]);
+      }
+    }
+  }
+
+ private:
+  struct DestroyStream {
+    void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+  };
+
+  CudaBackendOptions options_;
+  cuda::PlanChoices choices_;
+  cuda::PlanCacheFile cache_;
+  cuda::Leaf leaf_;
+  cuda::Catalogue catalogue_;
+  std::unique_ptr<CUstream_st, DestroyStream> warm_up_stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options) {
+  return std::make_unique<CudaBackend>(options);
+}
+
+}  // namespace renai

@@ -1,0 +1,125 @@
+// Convolutions and their gradients.
+
+#include "kernels/elementwise.hpp"
+#include "leaf.hpp"
+#include "renai/base/check.hpp"
+#include "renai/graph/region_name.hpp"
+
+namespace renai::cuda {
+namespace {
+
+Offer<Match> match_pass(const Scope& scope, std::size_t first, Pass pass) {
+  const ComputeNode* node = scope.node(first);
+  if (!is_op(node, OpKind::conv2d, pass)) return Offer<Match>::refuse("not this pass of a convolution");
+  return Match{1, node->inputs, node->outputs, {}};
+}
+
+ConvProblem make_problem(const Leaf& leaf, ConvPass pass, const ComputeNode& node, const Shape& x, const Shape& y) {
+  ConvProblem problem;
+  problem.pass = pass;
+  problem.x = x;
+  problem.y = y;
+  problem.params = std::get<Conv2dParams>(node.params);
+  problem.dtype = leaf.dtype;
+  problem.weights_out = leaf.dtype;
+  return problem;
+}
+
+Offer<Kernel> make_forward(const Leaf& leaf, const Site& site) {
+  const ComputeNode& node = site.node();
+  ConvProblem problem =
+      make_problem(leaf, ConvPass::forward, node, site.shape(node.inputs[0]), site.shape(node.outputs[0]));
+  problem.bias = node.inputs.size() > 2;
+  const std::shared_ptr<ConvPlan> plan = leaf.convolutions->plan(problem);
+  Kernel kernel;
+  kernel.detail = plan->name();
+  kernel.workspace_bytes = plan->workspace_bytes();
+  kernel.bind = [plan, &leaf, bias = problem.bias](const Operands& at) -> Call {
+    const void* weights = matrix_operand(leaf, at, 1);
+    const void* biases = bias ? matrix_operand(leaf, at, 2) : nullptr;
+    return [plan, at, weights, biases] {
+      plan->execute(at.queue, at.inputs[0], weights, biases, at.outputs[0], at.workspace);
+    };
+  };
+  return kernel;
+}
+
+Offer<Kernel> make_data(const Leaf& leaf, const Site& site) {
+  const ComputeNode& node = site.node();
+  const std::shared_ptr<ConvPlan> plan = leaf.convolutions->plan(
+      make_problem(leaf, ConvPass::data, node, site.shape(node.outputs[0]), site.shape(node.inputs[0])));
+  Kernel kernel;
+  kernel.detail = plan->name();
+  kernel.workspace_bytes = plan->workspace_bytes();
+  kernel.bind = [plan, &leaf](const Operands& at) -> Call {
+    const void* weights = matrix_operand(leaf, at, 1);
+    return
+        [plan, at, weights] { plan->execute(at.queue, at.inputs[0], weights, nullptr, at.outputs[0], at.workspace); };
+  };
+  return kernel;
+}
+
+/// A bias in front of a batch norm moves its mean only: its gradient is zero, whatever rounding would make of the sum.
+bool feeds_norm_alone(const Site& site, TensorId dy) {
+  const auto& writers = site.scope->uses().writers(dy);
+  if (writers.empty()) return false;
+  for (const NodePlace& place : writers) {
+    const auto* writer = std::get_if<ComputeNode>(&site.scope->graph().nodes(place.id)[place.index].work);
+    if (!is_op(writer, OpKind::batch_norm, Pass::backward) || writer->outputs[0] != dy) return false;
+  }
+  return true;
+}
+
+Offer<Kernel> make_weights(const Leaf& leaf, const Site& site) {
+  const ComputeNode& node = site.node();
+  const Shape& y = site.shape(node.inputs[1]);
+  const std::shared_ptr<ConvPlan> plan =
+      leaf.convolutions->plan(make_problem(leaf, ConvPass::weights, node, site.shape(node.inputs[0]), y));
+  const std::int64_t elems = site.shape(node.outputs[0]).elems(), k = y.c(), rows = y.elems() / k;
+  const bool bias = node.outputs.size() > 1, zero_bias = bias && feeds_norm_alone(site, node.inputs[1]);
+  WorkspaceLayout layout;
+  const std::int64_t plan_at = layout.add(plan->workspace_bytes());
+  const std::int64_t half_at = leaf.half() ? layout.add(elems * leaf.elem_bytes()) : 0;
+  const std::int64_t sums_at = bias && !zero_bias ? layout.add(column_sums_workspace_bytes(rows, k)) : 0;
+  Kernel kernel;
+  kernel.detail = plan->name() + (bias ? zero_bias ? "+zero" : "+sum" : "");
+  kernel.workspace_bytes = layout.size_bytes();
+  kernel.bind = [=, &leaf](const Operands& at) -> Call {
+    return [=, &leaf] {
+      const cudaStream_t queue = queue_of(at);
+      void* out = leaf.half() ? static_cast<void*>(at.workspace + half_at) : at.outputs[0];
+      plan->execute(queue, at.inputs[0], at.inputs[1], nullptr, out, at.workspace + plan_at);
+      if (leaf.half()) launch_cast_to_f32(out, at.out(0), elems, leaf.dtype, queue);
+      if (zero_bias) {
+        const cudaError_t status =
+            cudaMemsetAsync(at.outputs[1], 0, static_cast<std::size_t>(k) * sizeof(float), queue);
+        if (status != cudaSuccess) throw BackendError("clearing a bias gradient", cudaGetErrorString(status), "");
+      } else if (bias) {
+        launch_column_sums(at.inputs[1], at.out(1), rows, k, at.workspace + sums_at, leaf.dtype, queue);
+      }
+    };
+  };
+  return kernel;
+}
+
+}  // namespace
+
+const void* matrix_operand(const Leaf& leaf, const Operands& at, std::size_t input) {
+  if (!leaf.half()) return at.inputs[input];
+  const BindContext& context = *at.context;
+  const std::byte* weights = context.at(context.plan->region(region_name::kWeights));
+  const std::ptrdiff_t inside = at.inputs[input] - weights;
+  return context.at(context.plan->region(region_name::kWeightsHalf)) + inside / 2;
+}
+
+std::vector<Implementation> conv_implementations(const Leaf& leaf) {
+  const auto match = [](Pass pass) {
+    return [pass](const Scope& scope, std::size_t first) { return match_pass(scope, first, pass); };
+  };
+  return {{"cudnn.conv", match(Pass::forward), [&leaf](const Site& site) { return make_forward(leaf, site); }},
+          {"cudnn.conv_data", match(Pass::backward_data), [&leaf](const Site& site) { return make_data(leaf, site); }},
+          {"cudnn.conv_weights", match(Pass::backward_weights),
+           [&leaf](const Site& site) { return make_weights(leaf, site); }}};
+}
+
+}  // namespace renai::cuda

@@ -1,0 +1,76 @@
+#pragma once
+// What the implementations of the cuda leaf share: vocabulary, element type, planners, and where half weights lie.
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "../lowering/implementation.hpp"
+#include "convolution.hpp"
+#include "matmul.hpp"
+#include "renai/backend/backend.hpp"
+#include "renai/tensor/dtype.hpp"
+
+namespace renai::cuda {
+
+using lowering::Call;
+using lowering::Catalogue;
+using lowering::Implementation;
+using lowering::Kernel;
+using lowering::Match;
+using lowering::NodePlace;
+using lowering::Offer;
+using lowering::Operands;
+using lowering::saved_by;
+using lowering::Scope;
+using lowering::Site;
+using lowering::Uses;
+
+/// Fixed for a backend's life; implementations hold a pointer to it.
+struct Leaf {
+  Precision precision = Precision::fp32;
+  DType dtype = DType::f32;  ///< Of activations, their gradients, and the weights that matrix kernels read.
+  std::unique_ptr<ConvPlanner> convolutions;
+  std::unique_ptr<LinearPlanner> products;
+
+  bool half() const { return dtype != DType::f32; }
+  std::int64_t elem_bytes() const { return dtype_bytes(dtype); }
+};
+
+inline cudaStream_t queue_of(const Operands& at) { return static_cast<cudaStream_t>(at.queue); }
+
+/// Where matrix kernels read a parameter: the parameter itself, or its half copy (region "weights_half").
+const void* matrix_operand(const Leaf& leaf, const Operands& at, std::size_t input);
+
+inline bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
+  return node != nullptr && node->op == op && node->pass == pass;
+}
+inline bool is_relu(const ComputeNode* node, Pass pass) {
+  return is_op(node, OpKind::activation, pass) && std::get<ActivationParams>(node->params).kind == Activation::relu;
+}
+
+/// Offsets inside a workspace, each 256-byte aligned.
+class WorkspaceLayout {
+ public:
+  std::int64_t add(std::int64_t size_bytes) {
+    const std::int64_t offset = size_bytes_;
+    size_bytes_ += align_slot(size_bytes);
+    return offset;
+  }
+  std::int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::int64_t size_bytes_ = 0;
+};
+
+std::vector<Implementation> conv_implementations(const Leaf& leaf);
+std::vector<Implementation> linear_implementations(const Leaf& leaf);
+std::vector<Implementation> norm_implementations(const Leaf& leaf);
+std::vector<Implementation> elementwise_implementations(
+    const Leaf& leaf);  ///< activations, add, concat, flatten, dropout
+std::vector<Implementation> pool_implementations(const Leaf& leaf);
+std::vector<Implementation> edge_implementations(const Leaf& leaf);  ///< slot, input and loss
+
+}  // namespace renai::cuda
