@@ -34,8 +34,8 @@ void launch_dropout(const void* from, void* to, std::int64_t elems, const Dropou
 /// Rounds to nearest even.
 void launch_cast(const float* from, void* to, std::int64_t elems, DType to_dtype, cudaStream_t stream);
 void launch_cast_to_f32(const void* from, float* to, std::int64_t elems, DType from_dtype, cudaStream_t stream);
-/// out[column] = sum over rows of values [rows, columns] (a bias gradient). Determinism: row blocks of constant size,
-/// combined in rising order.
+/// out[column] = sum over rows of values [rows, columns] (a bias gradient). Determinism: row blocks by the shape alone,
+/// combined in a fixed tree.
 std::int64_t column_sums_workspace_bytes(std::int64_t rows, std::int64_t columns);
 void launch_column_sums(const void* values, float* out, std::int64_t rows, std::int64_t columns, std::byte* workspace,
                         DType dtype, cudaStream_t stream);

@@ -1,6 +1,6 @@
 #pragma once
 // Batch norm on NHWC tensors, seen as [rows, c] with rows = N*H*W, with the relu and the sum around it in the same
-// passes. Determinism: partial sums over row blocks whose size depends on the shape alone, combined in rising order.
+// passes. Determinism: partial sums over row blocks that depend on the shape alone, combined in a fixed tree.
 
 #include <cuda_runtime_api.h>
 
