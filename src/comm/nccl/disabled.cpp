@@ -7,7 +7,7 @@ namespace renai {
 
 std::string nccl_version() { return "none"; }
 
-std::unique_ptr<Communicator> make_nccl_communicator(ControlGroup&, const NcclOptions&) {
+std::unique_ptr<NcclCommunicator> make_nccl_communicator(ControlGroup&, const NcclOptions&) {
   throw BackendError("starting NCCL", "this build has no CUDA leaf: " RENAI_CUDA_REASON,
                      "use --device cpu, or build again with CUDA");
 }
