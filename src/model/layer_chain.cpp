@@ -40,8 +40,36 @@ LayerChain& LayerChain::layer(const std::string& name, LayerKind kind) {
 }
 
 LayerChain& LayerChain::max_pool(const std::string& name, std::int64_t kernel) {
+  return max_pool(name, kernel, kernel, 0);
+}
+
+LayerChain& LayerChain::max_pool(const std::string& name, std::int64_t kernel, std::int64_t stride,
+                                 std::int64_t padding) {
   LayerSpec& layer = append(name, LayerKind::max_pool);
-  layer.kernel_h = layer.kernel_w = layer.stride_h = layer.stride_w = kernel;
+  layer.kernel_h = layer.kernel_w = kernel;
+  layer.stride_h = layer.stride_w = stride;
+  layer.pad_h = layer.pad_w = padding;
+  return *this;
+}
+
+LayerChain& LayerChain::dropout(const std::string& name, float p) {
+  append(name, LayerKind::dropout).p = p;
+  return *this;
+}
+
+LayerChain& LayerChain::stride(std::int64_t stride) {
+  LayerSpec& layer = spec_.layers.back();
+  layer.stride_h = layer.stride_w = stride;
+  return *this;
+}
+
+LayerChain& LayerChain::from(const std::string& name) {
+  last_ = name;
+  return *this;
+}
+
+LayerChain& LayerChain::resolution(std::int64_t size) {
+  spec_.resolution = size;
   return *this;
 }
 

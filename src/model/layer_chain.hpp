@@ -17,6 +17,14 @@ class LayerChain {
   LayerChain& layer(const std::string& name, LayerKind kind);
   /// Max pool with stride = kernel.
   LayerChain& max_pool(const std::string& name, std::int64_t kernel);
+  LayerChain& max_pool(const std::string& name, std::int64_t kernel, std::int64_t stride, std::int64_t padding);
+  LayerChain& dropout(const std::string& name, float p);
+  /// Stride of the layer just appended.
+  LayerChain& stride(std::int64_t stride);
+  /// The next layer reads the output of the layer `name`.
+  LayerChain& from(const std::string& name);
+  /// Default network input size. Units: pixels.
+  LayerChain& resolution(std::int64_t size);
   /// "<prefix>.conv" 3x3 without bias, "<prefix>.bn", "<prefix>.relu".
   LayerChain& conv_bn_relu(const std::string& prefix, std::int64_t out);
   /// Adds the current output to that of `other`.

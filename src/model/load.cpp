@@ -1,4 +1,3 @@
-#include <array>
 #include <fstream>
 #include <iterator>
 
@@ -15,8 +14,15 @@ struct ZooEntry {
   ModelSpec (*make)();
 };
 
-constexpr std::array<ZooEntry, 4> kZoo{
-    {{"cnn-small", zoo::cnn_small}, {"mlp", zoo::mlp}, {"lenet5", zoo::lenet5}, {"resnet9", zoo::resnet9}}};
+constexpr ZooEntry kZoo[] = {{"cnn-small", zoo::cnn_small}, {"mlp", zoo::mlp},
+                             {"lenet5", zoo::lenet5},       {"resnet9", zoo::resnet9},
+                             {"resnet18", zoo::resnet18},   {"resnet34", zoo::resnet34},
+                             {"resnet50", zoo::resnet50},   {"resnet101", zoo::resnet101},
+                             {"resnet152", zoo::resnet152}, {"vgg11", zoo::vgg11},
+                             {"vgg13", zoo::vgg13},         {"vgg16", zoo::vgg16},
+                             {"vgg19", zoo::vgg19},         {"vgg11_bn", zoo::vgg11_bn},
+                             {"vgg13_bn", zoo::vgg13_bn},   {"vgg16_bn", zoo::vgg16_bn},
+                             {"vgg19_bn", zoo::vgg19_bn}};
 
 ModelSpec load_model_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -38,6 +38,25 @@ TEST_P(ZooGraph, EveryModelBuildsVerifiesAndHasShapes) {
   }
 }
 
+/// Figures of torchvision's models with 1000 classes.
+TEST(ZooParameters, AreAsManyAsTorchvisions) {
+  const std::vector<std::pair<std::string, std::int64_t>> expected{
+      {"resnet18", 11689512},  {"resnet34", 21797672},  {"resnet50", 25557032},  {"resnet101", 44549160},
+      {"resnet152", 60192808}, {"vgg11", 132863336},    {"vgg13", 133047848},    {"vgg16", 138357544},
+      {"vgg19", 143667240},    {"vgg11_bn", 132868840}, {"vgg13_bn", 133053736}, {"vgg16_bn", 138365992},
+      {"vgg19_bn", 143678248}};
+  for (const auto& [name, count] : expected) {
+    GraphOptions options;
+    options.classes = 1000;
+    options.input_channels = 3;
+    const ComputationGraph graph = build_computation_graph(load_model(name), options);
+    const std::vector<Shape> shapes = infer_shapes(graph, Shape{2, 224, 224, 3}, true);
+    std::int64_t elems = 0;
+    for (const ParamInfo& param : graph.params()) elems += shapes[static_cast<std::size_t>(param.weight)].elems();
+    EXPECT_EQ(elems, count) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, ZooGraph,
                          ::testing::Values(ZooCase{1, false}, ZooCase{2, false}, ZooCase{8, false}, ZooCase{2, true}));
 
