@@ -83,11 +83,7 @@ class CudaBackend final : public Backend {
       if (control != nullptr && control->world_size() > 1) control->broadcast(choices_.text(), 0, stage);
       if (choices_.size() > known) cache_.write(choices_.text());
     }
-    if (leaf_.half()) {
-      for (const TensorInfo& tensor : graph.tensors()) {
-        book.dtypes.push_back(is_transient(tensor.role) ? leaf_.dtype : tensor_dtype(tensor.role));
-      }
-    }
+    if (leaf_.half()) store_half(graph, shapes, book);
     return book;
   }
 
@@ -131,6 +127,21 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  /// Activations and their gradients in half precision, the network's input with padded channels.
+  void store_half(const ComputationGraph& graph, const ShapeTable& shapes, KernelBook& book) const {
+    const lowering::Uses uses(graph);
+    for (std::size_t i = 0; i < graph.tensors().size(); ++i) {
+      const auto id = static_cast<TensorId>(i);
+      const TensorRole role = graph.tensor(id).role;
+      book.dtypes.push_back(is_transient(role) ? leaf_.dtype : tensor_dtype(role));
+      std::int64_t c = 0;
+      for (const std::vector<Shape>& table : shapes) {
+        if (c == 0 && table[i].rank() > 0) c = table[i].c();
+      }
+      book.padded_c.push_back(is_transient(role) && c > 0 ? cuda::stored_channels(leaf_, graph, uses, id, c) : 0);
+    }
+  }
+
   struct DestroyStream {
     void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
   };

@@ -38,7 +38,8 @@ Offer<Kernel> make_normalize(const Leaf& leaf, const Site& site) {
   const Shape& x = site.shape(node.outputs[0]);
   if (x.c() > 4) return Offer<Kernel>::refuse("more than four channels");
   Kernel kernel;
-  kernel.bind = [&node, x, dtype = leaf.dtype](const Operands& at) -> Call {
+  const std::int64_t stored = stored_channels(leaf, site.scope->graph(), site.scope->uses(), node.outputs[0], x.c());
+  kernel.bind = [&node, x, stored, dtype = leaf.dtype](const Operands& at) -> Call {
     NormalizeInput input;
     input.slot = at.inputs[0];
     input.layout = at.context->plan->slot;
@@ -48,7 +49,7 @@ Offer<Kernel> make_normalize(const Leaf& leaf, const Site& site) {
     input.h = x.h();
     input.w = x.w();
     input.c = x.c();
-    input.stored_c = x.c();
+    input.stored_c = stored;
     input.dtype = dtype;
     RENAI_CHECK(x.n() <= input.layout.rows && x.c() == input.layout.c, "the network's input fits its slot");
     return [input, queue = queue_of(at)] { launch(input, queue); };

@@ -44,6 +44,11 @@ inline cudaStream_t queue_of(const Operands& at) { return static_cast<cudaStream
 /// Where matrix kernels read a parameter: the parameter itself, or its half copy (region "weights_half").
 const void* matrix_operand(const Leaf& leaf, const Operands& at, std::size_t input);
 
+/// Stored channels of the network's input: half-precision convolutions want 8 of them, the rest zero. Any other tensor,
+/// and an input that something else reads: `c`.
+std::int64_t stored_channels(const Leaf& leaf, const ComputationGraph& graph, const Uses& uses, TensorId tensor,
+                             std::int64_t c);
+
 inline bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
   return node != nullptr && node->op == op && node->pass == pass;
 }
