@@ -56,7 +56,15 @@ void make_data(World& world, Recipe& recipe, const BenchArguments& arguments, st
 }
 
 /// Largest relative deviation of a parameter's update that rounding explains.
-constexpr double kLargestDeviation = 1e-3;
+double largest_deviation(const std::string& precision) {
+  if (precision == "tf32") return 2e-2;
+  if (precision == "fp16") return 5e-2;
+  if (precision == "bf16") return 2.5e-1;
+  return 1e-3;
+}
+
+/// Image size of the proof: the reference's loops are slow. Units: pixels.
+constexpr std::int64_t kProofSize = 32;
 
 /// One small step on the reference backend and on the chosen one: the benchmark's proof. Rounding can turn over a
 /// single decision (which of two values is a window's maximum, on which side of zero an activation lies), and one of
@@ -66,13 +74,14 @@ double prove(const Recipe& recipe, const JobData& data, const Run& run) {
   Recipe small = recipe;
   small.logical_shards = 1;
   small.global_batch = 4;
-  small.precision = "fp32";
+  if (data.shape.h > kProofSize) small.resolution = std::to_string(kProofSize);
+  const double limit = largest_deviation(recipe.precision);
   const auto control = make_self_control_group();
   const auto communicator = make_self_communicator();
   const auto device = make_host_device();
   const auto reference = make_reference_backend();
   double best = std::numeric_limits<double>::infinity();
-  for (int attempt = 0; attempt < kAttempts && !(best <= kLargestDeviation); ++attempt, ++small.seed) {
+  for (int attempt = 0; attempt < kAttempts && !(best <= limit); ++attempt, ++small.seed) {
     const double deviation = compare_one_step(small, data.shape, *data.train,
                                               Run{device.get(), reference.get(), communicator.get(), control.get()},
                                               Run{run.device, run.backend, communicator.get(), control.get()});
@@ -83,24 +92,25 @@ double prove(const Recipe& recipe, const JobData& data, const Run& run) {
 }
 
 void print_result(const Recipe& recipe, const Run& run, const StepBenchResult& result, double deviation, bool json) {
-  nlohmann::ordered_json object{{"model", recipe.model},
-                                {"backend", run.backend->name()},
-                                {"library", run.backend->library()},
-                                {"device", run.device->info().model},
-                                {"precision", recipe.precision},
-                                {"world_size", run.control->world_size()},
-                                {"threads", recipe.threads},
-                                {"global_batch", recipe.global_batch},
-                                {"logical_shards", recipe.logical_shards},
-                                {"shard_batch", recipe.global_batch / recipe.logical_shards},
-                                {"steps", result.steps},
-                                {"step_ms_median", result.step_ms_median},
-                                {"images_per_second", result.images_per_second},
-                                {"deviation_from_reference", deviation},
-                                {"transfer_overlap", result.transfer_overlap},
-                                {"step_allocations", result.step_allocations},
-                                {"step_synchronizations", result.step_synchronizations},
-                                {"arena_bytes", result.arena_bytes}};
+  nlohmann::ordered_json object{
+      {"model", recipe.model},
+      {"backend", run.backend->name()},
+      {"library", run.backend->library()},
+      {"device", run.device->info().model},
+      {"precision", recipe.precision},
+      {"world_size", run.control->world_size()},
+      {"threads", recipe.threads},
+      {"global_batch", recipe.global_batch},
+      {"logical_shards", recipe.logical_shards},
+      {"shard_batch", recipe.global_batch / recipe.logical_shards},
+      {"steps", result.steps},
+      {"step_ms_median", result.step_ms_median},
+      {"images_per_second", result.images_per_second},
+      {"deviation_from_reference", deviation < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(deviation)},
+      {"transfer_overlap", result.transfer_overlap},
+      {"step_allocations", result.step_allocations},
+      {"step_synchronizations", result.step_synchronizations},
+      {"arena_bytes", result.arena_bytes}};
   if (json) {
     std::printf("%s\n", object.dump().c_str());
     return;
@@ -134,8 +144,8 @@ int command_bench_step(World& world, Recipe recipe, const BenchArguments& argume
   make_data(world, recipe, arguments, recipe.global_batch * 4, place);
   const JobData data = open_data(recipe, true);
   const Run run = world.choose(recipe);
-  const double deviation = prove(recipe, data, run);
-  if (!(deviation <= kLargestDeviation)) {
+  const double deviation = arguments.skip_proof ? -1.0 : prove(recipe, data, run);
+  if (!(deviation <= largest_deviation(recipe.precision))) {
     throw BackendError("renai bench step",
                        "one step deviates from the reference backend by " + std::to_string(deviation),
                        "the kernels are wrong on this machine; please report it");

@@ -134,7 +134,9 @@ StepBenchResult bench_steps(const Recipe& recipe, const DataShape& shape, const 
 
 double compare_one_step(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& reference,
                         const Run& run) {
-  const Update expected = one_step(recipe, shape, dataset, reference);
+  Recipe exact = recipe;
+  exact.precision = "fp32";
+  const Update expected = one_step(exact, shape, dataset, reference);
   const Update found = one_step(recipe, shape, dataset, run);
   double worst = 0;
   for (std::size_t i = 0; i < expected.after.size(); ++i) {

@@ -28,8 +28,8 @@ struct StepBenchResult {
 StepBenchResult bench_steps(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& run,
                             std::int64_t warmup, std::int64_t steps);
 
-/// Trains one step from the same state on both and returns the largest relative L2 deviation over the updates of all
-/// parameters.
+/// Trains one step from the same state on both, on the reference in fp32, and returns the largest relative L2 deviation
+/// over the updates of all parameters.
 double compare_one_step(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& reference,
                         const Run& run);
 
