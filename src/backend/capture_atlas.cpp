@@ -62,10 +62,17 @@ CapturedGraph capture_one(const CaptureSite& site, Backend& backend, CaptureCoor
   return std::move(captured.front());
 }
 
+CapturedGraph leave_uncaptured(const CaptureSite& site, Backend& backend) {
+  const auto enqueue = [context = *site.context, id = site.key->id, &backend](Stream& stream, int part) {
+    backend.record(context, id, part, stream);
+  };
+  return {enqueue, site.part_count()};
+}
+
 }  // namespace
 
 PreCaptureResult capture_atlas(const GraphAtlas& atlas, std::span<const BindContext> contexts, Backend& backend,
-                               std::span<const std::unique_ptr<Stream>> streams, ControlGroup& control) {
+                               std::span<const std::unique_ptr<Stream>> streams, ControlGroup& control, bool capture) {
   const auto start = std::chrono::steady_clock::now();
   const auto sites = find_sites(atlas, contexts, streams);
   for (const CaptureSite& site : sites) backend.warm_up(*site.context, site.key->id);
@@ -75,7 +82,9 @@ PreCaptureResult capture_atlas(const GraphAtlas& atlas, std::span<const BindCont
   CaptureCoordinator coordinator(control);
   PreCaptureResult result;
   result.graphs.reserve(sites.size());
-  for (const CaptureSite& site : sites) result.graphs.push_back(capture_one(site, backend, coordinator));
+  for (const CaptureSite& site : sites) {
+    result.graphs.push_back(capture ? capture_one(site, backend, coordinator) : leave_uncaptured(site, backend));
+  }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

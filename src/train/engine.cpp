@@ -39,7 +39,7 @@ Engine::Engine(const Blueprint& blueprint, const Run& run) : blueprint_(&bluepri
     context.communicator = run_.communicator;
     contexts.push_back(context);
   }
-  captured_ = capture_atlas(blueprint.atlas, contexts, *run_.backend, streams_, *run_.control);
+  captured_ = capture_atlas(blueprint.atlas, contexts, *run_.backend, streams_, *run_.control, run_.capture);
 
   table_.resize(static_cast<std::size_t>(blueprint.atlas.variant_count()) * kGraphIdCount);
   for (int variant = 0; variant < blueprint.atlas.variant_count(); ++variant) {

@@ -28,7 +28,7 @@ class KnownValues : public ::testing::Test {
   }
 
   OpHarness& build(std::int64_t rows, const SlotLayout& slot) {
-    harness_ = std::make_unique<OpHarness>(graph_, *backend_, ShapeId{rows, 1, 1, 1}, slot);
+    harness_ = std::make_unique<OpHarness>(graph_, *backend_, ShapeId{rows, 1, 1, 1}, slot, make_device_under_test());
     harness_->poison();
     return *harness_;
   }

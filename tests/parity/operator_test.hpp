@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "half_values.hpp"
 #include "op_instance.hpp"
 #include "renai/base/error.hpp"
 #include "under_test.hpp"
@@ -51,7 +52,21 @@ class OperatorTest : public ::testing::TestWithParam<OpCase> {
       GTEST_SKIP() << error.what();
     }
     instance_ = make_op_instance(GetParam(), run_seed());
-    tested_ = std::make_unique<OpHarness>(instance_.graph, *backend_, instance_.variant, instance_.slot);
+    OpGraph graph = instance_.graph;
+    graph.parts().options.half_weights = half();
+    tested_ =
+        std::make_unique<OpHarness>(graph, *backend_, instance_.variant, instance_.slot, make_device_under_test());
+    if (half()) round_inputs();
+  }
+
+  static bool half() { return precision_under_test() == Precision::bf16 || precision_under_test() == Precision::fp16; }
+
+  /// Both sides start from values that the tested one can store.
+  void round_inputs() {
+    const DType dtype = precision_under_test() == Precision::bf16 ? DType::bf16 : DType::f16;
+    for (OpInstance::FloatInput& input : instance_.floats) {
+      for (float& value : input.values) value = rounded(value, dtype);
+    }
   }
 
   std::unique_ptr<OpHarness> reference_harness(Backend& reference) const {

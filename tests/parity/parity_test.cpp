@@ -42,7 +42,7 @@ TEST_P(OperatorParity, AgreesWithTheReference) {
   for (const OpInstance::Output& output : instance_.outputs) {
     SCOPED_TRACE(name_of(output.tensor));
     const std::span<const std::byte> got_bytes = tested_->bytes_of(output.tensor);
-    if (tested_->plan().tensor(output.tensor).dtype != DType::f32) {
+    if (!is_float(tested_->plan().tensor(output.tensor).dtype)) {
       const std::span<const std::byte> wanted_bytes = expected->bytes_of(output.tensor);
       ASSERT_EQ(got_bytes.size(), wanted_bytes.size());
       EXPECT_EQ(std::memcmp(got_bytes.data(), wanted_bytes.data(), got_bytes.size()), 0);
@@ -50,10 +50,13 @@ TEST_P(OperatorParity, AgreesWithTheReference) {
     }
     const std::vector<float> got = tested_->get(output.tensor), wanted = expected->get(output.tensor);
     const std::vector<float> sums = is_sum_of_products(op) ? absolute->get(output.tensor) : std::vector<float>{};
+    const double most = greatest(wanted);
     for (std::size_t i = 0; i < got.size(); ++i) {
-      const double bound = output.exact   ? 0.0
-                           : sums.empty() ? scaled_tolerance(op, output.depth, greatest(wanted))
-                                          : product_sum_tolerance(output.depth, double{sums[i]});
+      const double sum = sums.empty() ? 0.0 : double{sums[i]};
+      const double bound = (output.exact   ? 0.0
+                            : sums.empty() ? scaled_tolerance(op, output.depth, most)
+                                           : product_sum_tolerance(output.depth, sum)) +
+                           precision_tolerance(precision_under_test(), op, double{wanted[i]}, most, sum);
       ASSERT_NEAR(double{got[i]}, double{wanted[i]}, bound) << "element " << i;
     }
   }
@@ -68,7 +71,7 @@ TEST_P(OperatorParity, WritesEveryElementTheSameWayTwice) {
     tested_->run();
     std::size_t next = 0;
     for (const OpInstance::Output& output : instance_.outputs) {
-      if (tested_->plan().tensor(output.tensor).dtype != DType::f32) continue;
+      if (!is_float(tested_->plan().tensor(output.tensor).dtype)) continue;
       const std::vector<float> values = tested_->get(output.tensor);
       EXPECT_EQ(first_not_finite(values), std::nullopt) << name_of(output.tensor);
       if (pass == 0) {

@@ -40,8 +40,8 @@ class RangeParity : public ::testing::Test {
                    std::vector<std::string> outputs) {
     graph_.parts().options.logical_shards = params.logical_shards;
     graph_.add_range(op, params, std::move(inputs), std::move(outputs));
-    harness_ =
-        std::make_unique<OpHarness>(graph_, *backend_, ShapeId{kRows, 1, 1, 1}, SlotLayout::make(kRows, 2, 2, 1));
+    harness_ = std::make_unique<OpHarness>(graph_, *backend_, ShapeId{kRows, 1, 1, 1}, SlotLayout::make(kRows, 2, 2, 1),
+                                           make_device_under_test());
     return *harness_;
   }
 

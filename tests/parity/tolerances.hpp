@@ -15,6 +15,12 @@
 //   normalize_input  8: four taps; their weights come from a coordinate with an error of u times the crop's extent.
 //   softmax ...      8: exp and log as above in a sum over classes.
 //
+// Other precisions add to these bounds. tf32 rounds each factor of a product to 11 bits: 2 * 2^-11 * sum|a b|. bf16 and
+// fp16 store what a kernel writes, and what it reads of its own forward pass, with u = 2^-8 or 2^-11: one rounding of
+// an element of a sum of products (two for gradients of weights, which are made in half precision and widened),
+// amplified as above elsewhere. What lies below the smallest normal fp16 value errs by half of the smallest subnormal
+// one.
+//
 // Differences: L is the fp64 sum of dy * y over f32 outputs y, each off by u |y|. The five-point formula
 // (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h amplifies that noise by at most 18 / 12h = 1.5 / h and has the truncation
 // error h^4 / 30 * |L^(5)|, zero where L is linear in the input. The noise is measured (sum |dy y|); the truncation of
@@ -24,6 +30,7 @@
 #include <cmath>
 #include <string>
 
+#include "renai/backend/backend.hpp"
 #include "renai/base/error.hpp"
 
 namespace renai::test {
@@ -50,6 +57,17 @@ inline double amplification(const std::string& op) {
 /// `greatest` = max|reference| over the tensor.
 inline double scaled_tolerance(const std::string& op, std::int64_t n, double greatest) {
   return amplification(op) * (static_cast<double>(n) + 8) * kUnitRoundoff * std::max(1.0, greatest);
+}
+
+/// What a precision adds to the tolerance of an element; `absolute_sum` is 0 where the operator sums no products.
+inline double precision_tolerance(Precision precision, const std::string& op, double reference, double greatest,
+                                  double absolute_sum) {
+  if (precision == Precision::fp32) return 0;
+  if (precision == Precision::tf32) return 0x1.0p-10 * absolute_sum;
+  const double unit = precision == Precision::bf16 ? 0x1.0p-8 : 0x1.0p-11;
+  if (is_sum_of_products(op)) return 2 * unit * std::abs(reference) + 0x1.0p-24;
+  const bool amplifies = op != "add" && op != "concat" && op != "flatten" && op != "dropout" && op != "unpack_slot";
+  return (amplifies ? amplification(op) : 2) * unit * std::max(1.0, greatest) + 0x1.0p-24;
 }
 
 inline constexpr double kDifferenceStep = 1.0 / 32;

@@ -4,4 +4,8 @@ namespace renai::test {
 
 std::unique_ptr<Backend> make_backend_under_test() { return make_reference_backend(); }
 
+std::unique_ptr<Device> make_device_under_test() { return nullptr; }
+
+Precision precision_under_test() { return Precision::fp32; }
+
 }  // namespace renai::test

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "half_values.hpp"
 #include "renai/base/check.hpp"
 #include "renai/comm/mpi.hpp"
 #include "renai/device/host.hpp"
@@ -97,9 +98,10 @@ void OpGraph::add_range(RangeOp op, const RangeParams& params, std::vector<std::
   parts_.nodes[static_cast<std::size_t>(GraphId::SIMPLE_TASK_GRAPH)].push_back(std::move(placed));
 }
 
-OpHarness::OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& variant, const SlotLayout& slot)
+OpHarness::OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& variant, const SlotLayout& slot,
+                     std::unique_ptr<Device> device)
     : graph_(std::make_unique<ComputationGraph>(graph.parts())),
-      device_(make_host_device()),
+      device_(device ? std::move(device) : make_host_device()),
       control_(make_self_control_group()),
       communicator_(make_self_communicator()),
       specs_{{"op", VariantKind::training, variant, false}},
@@ -117,6 +119,11 @@ OpHarness::OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& vari
   verify(request, plans_);
   atlas_ = std::make_unique<GraphAtlas>(build_atlas(*graph_, specs_));
   arena_ = device_->allocate(plan().arena_bytes);
+  memory_ = arena_.data();
+  if (device_->info().kind != "cpu") {
+    mirror_ = device_->allocate_pinned(plan().arena_bytes);
+    memory_ = mirror_.data();
+  }
   for (Buffer& buffer : staging_) buffer = device_->allocate_pinned(slot.size_bytes);
   read_back_ = device_->allocate_pinned(kReadBackSlots * kReadBackBytes);
   for (int i = 0; i < graph_->deep_buckets(); ++i) bucket_events_.push_back(device_->create_event());
@@ -134,47 +141,50 @@ OpHarness::OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& vari
   captured_ = capture_atlas(*atlas_, contexts_, backend, streams_, *control_);
 }
 
-void OpHarness::poison() { std::memset(arena_.data(), 0xFF, static_cast<std::size_t>(arena_.size_bytes())); }
-void OpHarness::clear() { std::memset(arena_.data(), 0, static_cast<std::size_t>(arena_.size_bytes())); }
+void OpHarness::poison() { std::memset(memory_, 0xFF, static_cast<std::size_t>(arena_.size_bytes())); }
+void OpHarness::clear() { std::memset(memory_, 0, static_cast<std::size_t>(arena_.size_bytes())); }
 
 std::span<std::byte> OpHarness::bytes_of(TensorId tensor) {
   const DTensor& place = plan().tensor(tensor);
   RENAI_CHECK(place.placed(), "'" + graph_->tensor(tensor).name + "' has a place");
-  return {arena_.data() + place.offset_bytes, static_cast<std::size_t>(place.size_bytes)};
+  return {memory_ + place.offset_bytes, static_cast<std::size_t>(place.size_bytes)};
 }
 
 namespace {
 
 /// Copies logical rows between a dense list and a stored tensor whose rows may be padded.
-template <typename T, typename CopyRow>
+template <typename CopyRow>
 void for_each_row(const DTensor& place, std::int64_t values, CopyRow&& copy_row) {
   RENAI_CHECK(values == place.shape.elems(), "values fill the shape " + place.shape.str());
   const std::int64_t row = place.shape.rank() > 0 ? place.shape[place.shape.rank() - 1] : 1;
   const std::int64_t stride = std::max(row, place.padded_c);
   for (std::int64_t i = 0; i * row < values; ++i) {
-    copy_row(i * row, place.offset_bytes + i * stride * std::int64_t{sizeof(T)}, row, stride - row);
+    copy_row(i * row, place.offset_bytes + i * stride * dtype_bytes(place.dtype), row, stride - row);
   }
 }
 
 }  // namespace
 
 void OpHarness::set(TensorId tensor, std::span<const float> values) {
-  for_each_row<float>(plan().tensor(tensor), static_cast<std::int64_t>(values.size()),
-                      [&](std::int64_t from, std::int64_t to, std::int64_t count, std::int64_t padding) {
-                        auto* row = reinterpret_cast<float*>(arena_.data() + to);
-                        std::copy_n(values.data() + from, count, row);
-                        std::fill_n(row + count, padding, 0.0f);
-                      });
+  const DTensor& place = plan().tensor(tensor);
+  for_each_row(place, static_cast<std::int64_t>(values.size()),
+               [&](std::int64_t from, std::int64_t to, std::int64_t count, std::int64_t padding) {
+                 for (std::int64_t i = 0; i < count + padding; ++i) {
+                   const float value = i < count ? values[static_cast<std::size_t>(from + i)] : 0.0f;
+                   store_value(memory_ + to + i * dtype_bytes(place.dtype), place.dtype, value);
+                 }
+               });
 }
 
 std::vector<float> OpHarness::get(TensorId tensor) const {
   const DTensor& place = plan().tensor(tensor);
-  RENAI_CHECK(place.placed() && place.dtype == DType::f32, graph_->tensor(tensor).name + " is stored as f32");
+  RENAI_CHECK(place.placed() && is_float(place.dtype), graph_->tensor(tensor).name + " is stored as a float type");
   std::vector<float> values(static_cast<std::size_t>(place.shape.elems()));
-  for_each_row<float>(place, place.shape.elems(),
-                      [&](std::int64_t to, std::int64_t from, std::int64_t count, std::int64_t) {
-                        std::memcpy(values.data() + to, arena_.data() + from, static_cast<std::size_t>(count) * 4);
-                      });
+  for_each_row(place, place.shape.elems(), [&](std::int64_t to, std::int64_t from, std::int64_t count, std::int64_t) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      values[static_cast<std::size_t>(to + i)] = load_value(memory_ + from + i * dtype_bytes(place.dtype), place.dtype);
+    }
+  });
   return values;
 }
 
@@ -188,7 +198,7 @@ std::vector<std::int32_t> OpHarness::get_ints(TensorId tensor) const {
   const DTensor& place = plan().tensor(tensor);
   RENAI_CHECK(place.placed() && place.dtype == DType::i32, graph_->tensor(tensor).name + " is stored as i32");
   std::vector<std::int32_t> values(static_cast<std::size_t>(place.shape.elems()));
-  std::memcpy(values.data(), arena_.data() + place.offset_bytes, values.size() * sizeof(std::int32_t));
+  std::memcpy(values.data(), memory_ + place.offset_bytes, values.size() * sizeof(std::int32_t));
   return values;
 }
 
@@ -198,7 +208,7 @@ void OpHarness::set_control(const ControlBlock& control) {
 
 std::span<std::byte> OpHarness::region(std::string_view name) {
   const Region& interval = plan().region(name);
-  return {arena_.data() + interval.offset_bytes, static_cast<std::size_t>(interval.size_bytes)};
+  return {memory_ + interval.offset_bytes, static_cast<std::size_t>(interval.size_bytes)};
 }
 
 std::span<float> OpHarness::region_floats(std::string_view name) {
@@ -216,13 +226,26 @@ std::span<const float> OpHarness::read_back(std::int64_t step) const {
   return {reinterpret_cast<const float*>(slot), static_cast<std::size_t>(kReadBackBytes) / sizeof(float)};
 }
 
+/// What CAST_MAIN leaves before a step.
+void OpHarness::cast_half_weights() {
+  if (!plan().has_region(region_name::kWeightsHalf)) return;
+  const std::span<const float> weights = region_floats(region_name::kWeights);
+  std::byte* half = region(region_name::kWeightsHalf).data();
+  for (std::size_t i = 0; i < weights.size(); ++i) store_value(half + 2 * i, book_.half_dtype, weights[i]);
+}
+
 void OpHarness::launch() {
   const AtlasSlot& slot = atlas_->slot(0, GraphId::SIMPLE_TASK_GRAPH);
+  cast_half_weights();
+  Stream& stream = *streams_[static_cast<std::size_t>(slot.stream)];
+  if (memory_ != arena_.data()) stream.copy(arena_.data(), memory_, arena_.size_bytes());
   captured_.graphs.at(static_cast<std::size_t>(slot.capture)).launch(*streams_[static_cast<std::size_t>(slot.stream)]);
 }
 
 void OpHarness::wait() {
-  streams_[static_cast<std::size_t>(atlas_->slot(0, GraphId::SIMPLE_TASK_GRAPH).stream)]->synchronize();
+  Stream& stream = *streams_[static_cast<std::size_t>(atlas_->slot(0, GraphId::SIMPLE_TASK_GRAPH).stream)];
+  if (memory_ != arena_.data()) stream.copy(memory_, arena_.data(), arena_.size_bytes());
+  stream.synchronize();
 }
 
 void OpHarness::run() {

@@ -53,10 +53,11 @@ class OpGraph {
 
 class OpHarness {
  public:
-  /// `variant` names the capture's shape only. `slot` is needed where the graph reads a slot.
-  /// Errors: those of survey, plan and capture.
+  /// `variant` names the capture's shape only. `slot` is needed where the graph reads a slot. `device`: where the
+  /// backend runs, null for the host. Memory of another device is copied there by `launch` and back by `wait`. Errors:
+  /// those of survey, plan and capture.
   OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& variant = {1, 1, 1, 1},
-            const SlotLayout& slot = SlotLayout::make(1, 1, 1, 1));
+            const SlotLayout& slot = SlotLayout::make(1, 1, 1, 1), std::unique_ptr<Device> device = nullptr);
 
   /// Every byte of the arena becomes 0xFF: all floats are not numbers, all integers -1.
   void poison();
@@ -85,6 +86,8 @@ class OpHarness {
   const MemoryPlan& plan() const { return plans_.front(); }
 
  private:
+  void cast_half_weights();
+
   std::unique_ptr<ComputationGraph> graph_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ControlGroup> control_;
@@ -94,7 +97,8 @@ class OpHarness {
   KernelBook book_;
   std::vector<MemoryPlan> plans_;
   std::unique_ptr<GraphAtlas> atlas_;
-  Buffer arena_, read_back_;
+  Buffer arena_, mirror_, read_back_;
+  std::byte* memory_ = nullptr;  ///< What tests see: the arena, or its mirror on the host.
   std::array<Buffer, 2> staging_;
   std::vector<std::unique_ptr<Event>> bucket_events_;
   std::vector<std::unique_ptr<Stream>> streams_;

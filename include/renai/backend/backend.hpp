@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,15 +59,24 @@ class Backend {
   virtual void record(const BindContext& context, GraphId id, int part, Stream& stream) = 0;
 };
 
-/// The executables of one capture key, one for each part.
+/// The executables of one capture key, one for each part; or, uncaptured, what enqueues the same kernels at each
+/// launch.
 class CapturedGraph {
  public:
-  explicit CapturedGraph(std::vector<std::unique_ptr<RecordedGraph>> parts) : parts_(std::move(parts)) {}
-  int part_count() const { return static_cast<int>(parts_.size()); }
-  void launch(Stream& stream, int part = 0) const { stream.launch(*parts_[static_cast<std::size_t>(part)]); }
+  using Enqueue = std::function<void(Stream& stream, int part)>;
+  explicit CapturedGraph(std::vector<std::unique_ptr<RecordedGraph>> parts)
+      : parts_(std::move(parts)), part_count_(static_cast<int>(parts_.size())) {}
+  CapturedGraph(Enqueue enqueue, int part_count) : enqueue_(std::move(enqueue)), part_count_(part_count) {}
+  int part_count() const { return part_count_; }
+  void launch(Stream& stream, int part = 0) const {
+    if (enqueue_) return enqueue_(stream, part);
+    stream.launch(*parts_[static_cast<std::size_t>(part)]);
+  }
 
  private:
   std::vector<std::unique_ptr<RecordedGraph>> parts_;
+  Enqueue enqueue_;
+  int part_count_ = 0;
 };
 
 /// fp64-accumulating naive loops; always built. Runs on HostStream.

@@ -37,8 +37,10 @@ struct PreCaptureResult {
 
 /// Warms up, then captures in the order of atlas.captures(). `contexts` are by plan index; `streams` by StreamId.
 /// Effects: collective graphs run once outside of capture, on whatever the arena holds: capture before values are
-/// uploaded. Errors: those of Backend::record; PeerError when a rank stays away or fails.
+/// uploaded. Without `capture` nothing is recorded: each launch enqueues the kernels one by one, for comparison.
+/// Errors: those of Backend::record; PeerError when a rank stays away or fails.
 PreCaptureResult capture_atlas(const GraphAtlas& atlas, std::span<const BindContext> contexts, Backend& backend,
-                               std::span<const std::unique_ptr<Stream>> streams, ControlGroup& control);
+                               std::span<const std::unique_ptr<Stream>> streams, ControlGroup& control,
+                               bool capture = true);
 
 }  // namespace renai

@@ -19,6 +19,7 @@ struct Run {
   Backend* backend = nullptr;
   Communicator* communicator = nullptr;
   ControlGroup* control = nullptr;
+  bool capture = true;  ///< False: graphs are enqueued kernel by kernel at each launch, to compare with.
 };
 
 class Engine {

@@ -130,6 +130,7 @@ class CudaBackend final : public Backend {
   /// Activations and their gradients in half precision, the network's input with padded channels.
   void store_half(const ComputationGraph& graph, const ShapeTable& shapes, KernelBook& book) const {
     const lowering::Uses uses(graph);
+    book.half_dtype = leaf_.dtype;
     for (std::size_t i = 0; i < graph.tensors().size(); ++i) {
       const auto id = static_cast<TensorId>(i);
       const TensorRole role = graph.tensor(id).role;

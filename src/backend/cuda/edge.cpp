@@ -90,8 +90,10 @@ Offer<Kernel> make_loss(const Leaf& leaf, const Site& site) {
     if (both || backward) {
       bound.dlogits = at.outputs[both ? 1 : 0];
       const BindContext& context = *at.context;
-      const auto* scalars = reinterpret_cast<const float*>(context.at(context.plan->region(region_name::kScalars)));
-      bound.loss_scale = scalars + region_name::kScalarLossScale;
+      if (context.graph->options().dynamic_loss_scale) {
+        const auto* scalars = reinterpret_cast<const float*>(context.at(context.plan->region(region_name::kScalars)));
+        bound.loss_scale = scalars + region_name::kScalarLossScale;
+      }
     }
     bound.workspace = at.workspace;
     return [bound, queue = queue_of(at)] { launch(bound, queue); };
