@@ -21,7 +21,8 @@ std::string host_name();
 /// Ranks and, once chosen, the compute leaves.
 class World {
  public:
-  /// Starts MPI when a launcher started several ranks. `watchdog` limits every wait for another rank.
+  /// Starts MPI when a launcher started several ranks. `watchdog` limits every wait for another rank,
+  /// MPI's start included.
   explicit World(std::chrono::milliseconds watchdog);
   ~World();
 

@@ -44,6 +44,21 @@ class FaultsTest(renai_cli.FolderTest):
         self.assertLess(time.monotonic() - start, 3 + 5 + 2)
         self.fails(process, 6, "rank 3")
 
+    def test_rank_that_does_not_start(self):
+        """MPI's own start waits for all ranks for ever."""
+        for rank, what in ((1, "kill -STOP $$"), (0, "kill -STOP $$"), (1, "exit 0")):
+            with self.subTest(rank=rank, what=what):
+                script = self.folder / "start.sh"
+                script.write_text(f"#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK\" = {rank} ]; then {what}; fi\n"
+                                  f"exec {renai_cli.renai()} train --data {self.data} --run-dir {self.folder}/run "
+                                  "--watchdog-seconds 1\n")
+                script.chmod(0o755)
+                start = time.monotonic()
+                process = renai_cli.run([renai_cli.SOURCE / "ci" / "mpiexec.sh", 4, script], timeout=60)
+                self.assertLess(time.monotonic() - start, 1 + 5 + 2)
+                speaker = 1 if rank == 0 else 0
+                self.fails(process, 6, f"rank {speaker} did not get through MPI_Init within the watchdog time")
+
     def test_rank_that_is_gone(self):
         start = time.monotonic()
         process = self.train(2, "--inject-fault", "exit@3:1", "--watchdog-seconds", "3")

@@ -49,11 +49,6 @@ std::string describe_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string describe_limit(milliseconds limit) {
-  const auto ms = limit.count();
-  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
-}
-
 }  // namespace
 
 Exchange::~Exchange() { abandon(); }

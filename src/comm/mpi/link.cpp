@@ -33,12 +33,17 @@ int tag_of(int instance, int kind) {
   return instance * 16 + kind;
 }
 
-namespace {
-
 std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown-host";
 }
+
+std::string describe_limit(std::chrono::milliseconds limit) {
+  const auto ms = limit.count();
+  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+}
+
+namespace {
 
 MPI_Comm duplicate_world() {
   MPI_Comm comm = MPI_COMM_NULL;

@@ -24,6 +24,9 @@ void check_mpi(int code, const char* call);
 
 /// "Open MPI 4.1.4": the first words of what the library says of itself.
 std::string library_name();
+std::string host_name();
+/// "3 s", "700 ms".
+std::string describe_limit(std::chrono::milliseconds limit);
 
 /// Where a peer's failure arrives: any wait looks at it, so a failed rank ends everybody's waits at once.
 class FailureBoard {
