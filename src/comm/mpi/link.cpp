@@ -69,9 +69,26 @@ void Link::release() {
   }
 }
 
-void Link::keep(std::shared_ptr<const void> memory) {
-  const std::lock_guard lock(kept_mutex_);
-  kept_.push_back(std::move(memory));
+void Link::use_memory(std::weak_ptr<const void> memory) {
+  const std::lock_guard lock(used_mutex_);
+  std::erase_if(used_, [](const auto& used) { return used.expired(); });
+  used_.push_back(std::move(memory));
+}
+
+void Link::keep_used_memory() {
+  const std::lock_guard lock(used_mutex_);
+  for (const auto& used : used_) {
+    if (auto memory = used.lock()) keep_for_ever(std::move(memory));
+  }
+  used_.clear();
+}
+
+void keep_for_ever(std::shared_ptr<const void> memory) {
+  static std::mutex mutex;
+  // Has no end: destructors of other statics may run MPI calls.
+  static auto& kept = *std::make_unique<std::vector<std::shared_ptr<const void>>>().release();
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
 }
 
 }  // namespace renai::mpi
