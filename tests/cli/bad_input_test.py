@@ -129,8 +129,12 @@ class BadInputTest(renai_cli.FolderTest):
 
     def test_checkpoints(self):
         (self.folder / "no.h5").write_text("no HDF5")
-        self.train(3, ["no.h5"], "--init-from", self.folder / "no.h5", ranks=(1, 2))
-        self.train(3, ["none.h5"], "--resume", self.folder / "none.h5", ranks=(1,))
+        for words, name, ranks in ((["--init-from"], "no.h5", (1, 2)), (["--resume"], "none.h5", (1,)),
+                                   (["--resume"], "no.h5", (1,))):
+            self.train(3, [name], *words, self.folder / name, ranks=ranks)
+            summary = json.loads((self.folder / "run" / "summary.json").read_text())
+            self.assertEqual(summary["status"], "failed")
+            self.assertIn(name, summary["error"])
         self.refuses(3, ["no.h5"], "eval", "--checkpoint", self.folder / "no.h5", ranks=(1, 2))
 
     def test_recipes_that_differ_between_ranks(self):
