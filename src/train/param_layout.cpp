@@ -10,7 +10,14 @@ namespace {
 
 class LayoutFinder {
  public:
-  LayoutFinder(const ComputationGraph& graph, std::span<const Shape> shapes) : graph_(graph), shapes_(shapes) {}
+  /// Shapes of a training variant are those of the training graphs' tensors, shapes of a validation variant those of
+  /// the inference graphs'.
+  LayoutFinder(const ComputationGraph& graph, std::span<const Shape> shapes)
+      : graph_(graph),
+        shapes_(shapes),
+        graphs_(shape_of(graph.parts().logits).rank() > 0
+                    ? std::vector<GraphId>{GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD}
+                    : std::vector<GraphId>{GraphId::INF_MAIN_A}) {}
 
   ParamLayout layout_of(const ParamInfo& param) const {
     const Shape& shape = shape_of(param.weight);
@@ -35,10 +42,10 @@ class LayoutFinder {
  private:
   const Shape& shape_of(TensorId tensor) const { return shapes_[static_cast<std::size_t>(tensor)]; }
 
-  /// Calls visit(node) for the forward nodes of training until it returns true; the node, or null.
+  /// Calls visit(node) for the nodes, forward ones first, until it returns true; the node, or null.
   template <typename Visit>
   const ComputeNode* find_node(const Visit& visit) const {
-    for (const GraphId id : {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD, GraphId::INF_MAIN_A}) {
+    for (const GraphId id : graphs_) {
       for (const Node& node : graph_.nodes(id)) {
         if (!node.is_compute()) continue;
         const auto& work = std::get<ComputeNode>(node.work);
@@ -50,10 +57,9 @@ class LayoutFinder {
 
   /// What the parameter's layer reads.
   TensorId layer_input(const ParamInfo& param) const {
-    const ComputeNode* node = find_node([&](const ComputeNode& work) {
-      return work.pass == Pass::forward && work.layer == param.layer && work.inputs.size() > 1 &&
-             std::find(work.inputs.begin() + 1, work.inputs.end(), param.weight) != work.inputs.end();
-    });
+    const OpKind op = param.kind == ParamKind::linear_weight ? OpKind::linear : OpKind::batch_norm;
+    const ComputeNode* node =
+        find_node([&](const ComputeNode& work) { return work.layer == param.layer && work.op == op; });
     RENAI_CHECK(node != nullptr, "parameter '" + param.name + "' has a forward node");
     return node->inputs[0];
   }
@@ -93,6 +99,7 @@ class LayoutFinder {
 
   const ComputationGraph& graph_;
   std::span<const Shape> shapes_;
+  std::vector<GraphId> graphs_;
 };
 
 }  // namespace

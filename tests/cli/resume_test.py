@@ -104,6 +104,13 @@ class ResumeTest(renai_cli.FolderTest):
         self.assertEqual(result["top1"], self.summary()["val_top1"])
         self.assertEqual(result["loss"], self.summary()["val_loss"])
 
+    def test_evaluation_of_a_model_with_flattened_maps(self):
+        self.model = "lenet5"
+        self.succeeds(self.train())
+        result = self.evaluate("--data", self.data)
+        self.assertEqual(result["top1"], self.summary()["val_top1"])
+        self.assertEqual(result["loss"], self.summary()["val_loss"])
+
     def test_earlier_run_is_moved_aside(self):
         self.succeeds(self.train())
         digest = self.summary()["digest"]

@@ -15,6 +15,7 @@ namespace renai {
 struct ParamLayout {
   std::vector<FeaturePart> parts;     ///< Of each row; empty: stored as they are saved.
   std::vector<std::int64_t> logical;  ///< torchvision extents.
+  bool operator==(const ParamLayout&) const = default;
 };
 /// By parameter. `shapes`: of any variant.
 std::vector<ParamLayout> param_layouts(const ComputationGraph& graph, std::span<const Shape> shapes);

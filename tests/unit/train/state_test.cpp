@@ -193,6 +193,22 @@ TEST(State, FeaturesBehindAConcatOfFlattenedMapsAreSavedInTheOrderOfTorch) {
   check("bn_running", "bn.running_var", one.blueprint.graph.norms().at(0).running_var, 1);
 }
 
+/// A program that only evaluates has other graphs and shapes, and reads the same files.
+TEST(State, LayoutsAreTheSameForEvaluationAlone) {
+  for (const ModelSpec& model : {load_model("lenet5"), load_model("cnn-small"), flattened_maps()}) {
+    OneRank rank;
+    std::vector<std::vector<ParamLayout>> layouts;
+    for (const bool training : {true, false}) {
+      DataShape data = Trained::shape();
+      data.val_samples = 8;
+      const Blueprint blueprint = make_blueprint(small_recipe(model.name, 4, 2), data, *rank.run().backend,
+                                                 *rank.run().communicator, {.training = training, .model = model});
+      layouts.push_back(param_layouts(blueprint.graph, blueprint.shapes.front()));
+    }
+    EXPECT_EQ(layouts[0], layouts[1]) << model.name;
+  }
+}
+
 TEST(State, InitialValuesArePureFunctionsOfSeedAndName) {
   Trained one("lenet5", 3), same("lenet5", 3), other("lenet5", 4);
   const StateDict first = gather_state(one.engine, {});
