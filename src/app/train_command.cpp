@@ -98,6 +98,11 @@ void require_same_run(const Recipe& recipe, const StateDict& state, const std::s
   }
 }
 
+void require_file(const std::string& option, const std::filesystem::path& path, const char* remedy) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) throw DataError(option, "there is no such file", remedy);
+}
+
 /// What a run starts from besides the seed. Loaded and checked before anything is written.
 struct StartState {
   std::string file;
@@ -107,11 +112,13 @@ struct StartState {
 
 std::optional<StartState> load_start(const Recipe& recipe, World& world, const std::string& data_digest) {
   if (const auto resume = find_resume(recipe, world)) {
+    require_file("--resume " + resume->string(), *resume, "use auto, no, or the path of a checkpoint");
     StartState start{resume->string(), load_checkpoint(*resume), true};
     require_same_run(recipe, start.state, start.file, data_digest);
     return start;
   }
   if (recipe.init_from.empty()) return std::nullopt;
+  require_file("--init-from " + recipe.init_from, recipe.init_from, "give the path of a checkpoint");
   return StartState{recipe.init_from, load_checkpoint(recipe.init_from, false), false};
 }
 

@@ -77,6 +77,10 @@ struct DeepLearningTask::Impl {
     fault = parse_fault(recipe.inject_fault);
     batches = schedule->batches_per_epoch();
     total_steps = renai::total_steps(recipe, batches);
+    if (fault.kind != FaultKind::none && fault.step >= total_steps) {
+      throw UserError("--inject-fault " + recipe.inject_fault,
+                      "the run has " + std::to_string(total_steps) + " steps, counted from 0", "name one of them");
+    }
   }
 
   int rank() const { return engine->run().control->rank(); }
