@@ -30,6 +30,7 @@ class World {
   int world_size() const { return control_->world_size(); }
   ControlGroup& control() { return *control_; }
   const Log& log() const { return log_; }
+  /// Empty before choose().
   const HostTopology& topology() const { return topology_; }
 
   /// Makes device, backend and communicator. Errors: BackendError with the reason, UserError for an unsupported
