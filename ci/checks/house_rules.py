@@ -5,6 +5,7 @@
   headers     have at most 200 lines, start with #pragma once and a comment
   files       have at most 500 lines, unless the first comment says why ("Over 500 lines: ...")
   words       no stubs or promises in shipped code
+  errors      say what failed, why, and what to do
   documents   src/README.md has a paragraph for every room; design notes are numbered without gaps
 """
 
@@ -20,6 +21,7 @@ SHIPPED = ("src", "include", "launch", "ci", "CMakeLists.txt")
 # Written in pieces so that this file does not match itself.
 STUBS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "not (yet )?impl" + "emented", "unimpl" + "emented",
                              "place" + "holder", "for " + "now"]) + r")\b", re.IGNORECASE)
+ERROR = re.compile(r"\b(?:User|Data|Resource|Backend|Peer)Error\(")
 EXPLAINED = re.compile(r"Over 500 lines: \S")
 
 
@@ -67,6 +69,26 @@ def check_code(relative, lines):
     return problems
 
 
+def argument_count(text, start):
+    """Arguments of the C++ call whose parenthesis opens just before `start`."""
+    count, depth, at = 1, 1, start
+    while depth > 0 and at < len(text):
+        if text[at] == '"':
+            at = re.compile(r'"(\\.|[^"\\])*"').match(text, at).end()
+            continue
+        depth += (text[at] in "([{") - (text[at] in ")]}")
+        count += text[at] == "," and depth == 1
+        at += 1
+    return count
+
+
+def check_errors(relative, lines):
+    """An error without a remedy leaves its reader alone."""
+    text = "\n".join(lines)
+    return [f"{relative}:{text.count(chr(10), 0, call.start()) + 1}: an error without a remedy"
+            for call in ERROR.finditer(text) if argument_count(text, call.end()) < 3]
+
+
 def check_documents(root):
     problems = []
     readme = root / "src" / "README.md"
@@ -100,6 +122,8 @@ def check(root):
             continue
         lines = path.read_text(errors="replace").splitlines()
         problems += check_code(relative, lines)
+        if relative.parts[0] == "src" and relative.suffix in (".cpp", ".cu"):
+            problems += check_errors(relative, lines)
         if relative.parts[0] in SHIPPED:
             for number, line in enumerate(lines, 1):
                 if STUBS.search(line):

@@ -178,6 +178,12 @@ class HouseRulesTest(Tree):
                 self.write("src/base/error.cpp", f"// E.\n// {text}\n")
                 self.expect(house_rules.check, "a stub or promise")
 
+    def test_error_without_remedy(self):
+        self.write("src/base/error.cpp", '// E.\nint a() { throw DataError("opening (" + b(1, 2),\n "why, and, why"); }\n')
+        self.expect(house_rules.check, "error.cpp:2: an error without a remedy")
+        self.write("src/base/error.cpp", '// E.\nint a() { throw DataError("opening", c ? "\\"" : d, "check (it"); }\n')
+        self.assertEqual(house_rules.check(self.root), [])
+
     def test_room_without_paragraph(self):
         self.write("src/README.md", README.replace("**io** c. ", ""))
         self.expect(house_rules.check, "no paragraph for the room io")

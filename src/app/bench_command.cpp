@@ -33,10 +33,12 @@ class TemporaryDirectory {
   bool owned_ = false;
 };
 
-/// Synthetic data for `batches` global batches, in a temporary directory that rank 0 makes and all read.
+/// Synthetic data of `samples` samples, in a temporary directory of each host that its first rank makes and all read.
+/// The same bytes everywhere: they follow from the options.
 void make_data(World& world, Recipe& recipe, const BenchArguments& arguments, std::int64_t samples,
                TemporaryDirectory& place) {
-  if (world.rank() == 0) {
+  const HostTopology& topology = world.topology();
+  if (topology.places.at(static_cast<std::size_t>(world.rank())).local_rank == 0) {
     place.own();
     SyntheticOptions synthetic;
     synthetic.train = samples;
@@ -141,9 +143,10 @@ int command_bench_step(World& world, Recipe recipe, const BenchArguments& argume
   const std::string name =
       world.control().broadcast("renai-bench-" + std::to_string(::getpid()), 0, "naming the synthetic data");
   TemporaryDirectory place(name);
+  const Run run = world.choose(recipe);
   make_data(world, recipe, arguments, recipe.global_batch * 4, place);
   const JobData data = open_data(recipe, true);
-  const Run run = world.choose(recipe);
+  compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
   const double deviation = arguments.skip_proof ? -1.0 : prove(recipe, data, run);
   if (!(deviation <= largest_deviation(recipe.precision))) {
     throw BackendError("renai bench step",

@@ -98,6 +98,11 @@ void require_same_run(const Recipe& recipe, const StateDict& state, const std::s
   }
 }
 
+void require_file(const std::string& option, const std::filesystem::path& path, const char* remedy) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) throw DataError(option, "there is no such file", remedy);
+}
+
 /// What a run starts from besides the seed. Loaded and checked before anything is written.
 struct StartState {
   std::string file;
@@ -107,11 +112,13 @@ struct StartState {
 
 std::optional<StartState> load_start(const Recipe& recipe, World& world, const std::string& data_digest) {
   if (const auto resume = find_resume(recipe, world)) {
+    require_file("--resume " + resume->string(), *resume, "use auto, no, or the path of a checkpoint");
     StartState start{resume->string(), load_checkpoint(*resume), true};
     require_same_run(recipe, start.state, start.file, data_digest);
     return start;
   }
   if (recipe.init_from.empty()) return std::nullopt;
+  require_file("--init-from " + recipe.init_from, recipe.init_from, "give the path of a checkpoint");
   return StartState{recipe.init_from, load_checkpoint(recipe.init_from, false), false};
 }
 
@@ -197,6 +204,11 @@ void print_end(const Summary& summary, const RunLog& log) {
               summary.digest.c_str(), (log.directory() / "summary.json").c_str());
 }
 
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 /// The run directory as given, without a trailing slash; one named after data, model and time when none is given.
 std::string choose_run_dir(const Recipe& recipe, World& world) {
   if (recipe.run_dir.empty()) {
@@ -205,9 +217,7 @@ std::string choose_run_dir(const Recipe& recipe, World& world) {
     }
     return world.control().broadcast(default_run_dir(recipe), 0, "naming the run directory");
   }
-  std::string path = recipe.run_dir;
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path;
+  return without_slash(recipe.run_dir);
 }
 
 /// Every rank must run the same kernels: equal libraries, instruction sets and processor models.
@@ -215,6 +225,42 @@ void compare_machines(const Run& run) {
   const DeviceInfo info = run.device->info();
   compare_fingerprints(*run.control, Fingerprint{{{"library", run.backend->library() + "\n"},
                                                   {"machine", info.model + "\n" + info.instruction_set + "\n"}}});
+}
+
+/// What a training run stands on, in the order in which it is made. It outlives a failure until that is written down.
+struct Training {
+  Recipe recipe;
+  JobData data;
+  Run run;
+  std::optional<Blueprint> blueprint;
+  std::optional<RunLog> log;
+  std::optional<Engine> engine;
+  std::optional<DeepLearningTask> task;
+  bool in_task = false;  ///< From its first step on the task itself writes how the run ends.
+};
+
+/// Writes into the run directory that the run failed before its first step. A refused command line begins no run: it
+/// leaves the directory as it was.
+void tell_failure(World& world, Training& training, const std::exception& error) noexcept {
+  const Recipe& recipe = training.recipe;
+  const bool refused = dynamic_cast<const UserError*>(&error) != nullptr;
+  if (!training.log && (refused || recipe.run_dir.empty() || world.rank() != 0)) return;
+  try {
+    if (!training.log) training.log.emplace(without_slash(recipe.run_dir), world.rank(), recipe.resume != "no");
+  } catch (const std::exception& second) {
+    world.log().warning(std::string("no summary could be written: ") + second.what());
+    return;
+  }
+  Summary summary;
+  summary.world_size = world.world_size();
+  summary.logical_shards = recipe.logical_shards;
+  summary.device = training.run.backend != nullptr ? training.run.backend->name() : recipe.device;
+  summary.library = training.run.backend != nullptr ? training.run.backend->library() : "";
+  summary.precision = recipe.precision;
+  summary.reduce = recipe.reduce;
+  summary.model = recipe.model;
+  summary.seed = recipe.seed;
+  training.log->finish_failed(summary, error.what(), world.log());
 }
 
 }  // namespace
@@ -281,16 +327,22 @@ Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_dig
   return Fingerprint{{{"recipe", text}, {"build", build_text() + "\n"}, {"data", data_digest + "\n"}}};
 }
 
-int command_train(World& world, Recipe recipe, const TrainArguments& arguments) {
+namespace {
+
+int train(World& world, Training& training, const TrainArguments& arguments) {
+  Recipe& recipe = training.recipe;
   verify(recipe);
   verify_ranks(recipe, world.world_size());
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, ""));
-  const JobData data = open_data(recipe, true);
+  training.data = open_data(recipe, true);
+  const JobData& data = training.data;
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
 
-  const Run run = world.choose(recipe);
+  training.run = world.choose(recipe);
+  const Run& run = training.run;
   compare_machines(run);
-  const Blueprint blueprint = make_blueprint(recipe, data.shape, *run.backend, *run.communicator);
+  const Blueprint& blueprint =
+      training.blueprint.emplace(make_blueprint(recipe, data.shape, *run.backend, *run.communicator));
   if (arguments.dry_run) {
     if (world.rank() == 0) dry_run(recipe, blueprint, data);
     return 0;
@@ -298,7 +350,7 @@ int command_train(World& world, Recipe recipe, const TrainArguments& arguments) 
   const bool named = recipe.run_dir.empty();
   recipe.run_dir = choose_run_dir(recipe, world);
   const std::optional<StartState> start = load_start(recipe, world, data.digest);
-  RunLog log(recipe.run_dir, world.rank(), start && start->continues);
+  RunLog& log = training.log.emplace(recipe.run_dir, world.rank(), start && start->continues);
   if (named && world.rank() == 0) link_latest(recipe.run_dir);
   log.write_text("recipe.toml", to_toml(recipe));
   log.write_ranks(world.topology());
@@ -307,7 +359,7 @@ int command_train(World& world, Recipe recipe, const TrainArguments& arguments) 
   const FaultPlan fault = parse_fault(recipe.inject_fault);
   if (fault.due(-1, world.rank())) run_fault(fault);
   compare_fingerprints(world.control(), fingerprint(blueprint.graph, blueprint.book, blueprint.plans, blueprint.atlas));
-  Engine engine(blueprint, run);
+  Engine& engine = training.engine.emplace(blueprint, run);
   AtlasReport report = atlas_report(blueprint);
   report.capture_seconds = engine.capture_seconds();
   report.device = run.device->info().model;
@@ -318,11 +370,25 @@ int command_train(World& world, Recipe recipe, const TrainArguments& arguments) 
   options.log = &log;
   options.console = &world.log();
   options.process_start = arguments.process_start;
-  DeepLearningTask task(engine, options);
-  const Summary summary = task.train(progress);
+  training.task.emplace(engine, options);
+  training.in_task = true;
+  const Summary summary = training.task->train(progress);
   world.control().barrier("the end of the run");
   if (world.rank() == 0) print_end(summary, log);
   return 0;
+}
+
+}  // namespace
+
+int command_train(World& world, Recipe recipe, const TrainArguments& arguments) {
+  Training training;
+  training.recipe = std::move(recipe);
+  try {
+    return train(world, training, arguments);
+  } catch (const std::exception& error) {
+    if (!arguments.dry_run && !training.in_task) tell_failure(world, training, error);
+    throw;
+  }
 }
 
 }  // namespace renai

@@ -76,7 +76,7 @@ std::string host_name() {
 
 World::World(std::chrono::milliseconds watchdog) : watchdog_(watchdog) {
   if (started_by_launcher()) {
-    mpi_ = start_mpi();
+    mpi_ = start_mpi(watchdog, launcher_rank());
     control_ = mpi_->make_control_group(watchdog);
   } else {
     control_ = make_self_control_group();

@@ -21,7 +21,8 @@ std::string host_name();
 /// Ranks and, once chosen, the compute leaves.
 class World {
  public:
-  /// Starts MPI when a launcher started several ranks. `watchdog` limits every wait for another rank.
+  /// Starts MPI when a launcher started several ranks. `watchdog` limits every wait for another rank,
+  /// MPI's start included.
   explicit World(std::chrono::milliseconds watchdog);
   ~World();
 
@@ -29,6 +30,7 @@ class World {
   int world_size() const { return control_->world_size(); }
   ControlGroup& control() { return *control_; }
   const Log& log() const { return log_; }
+  /// Empty before choose().
   const HostTopology& topology() const { return topology_; }
 
   /// Makes device, backend and communicator. Errors: BackendError with the reason, UserError for an unsupported

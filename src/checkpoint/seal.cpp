@@ -26,7 +26,8 @@ std::string digest_of(std::ifstream& file, std::size_t size_bytes, const std::fi
   for (std::size_t done = 0; done < size_bytes;) {
     const std::size_t count = std::min(kBlockBytes, size_bytes - done);
     if (!file.read(block.data(), static_cast<std::streamsize>(count))) {
-      throw DataError("reading " + path.string(), "the disk gave fewer bytes than the file's size");
+      throw DataError("reading " + path.string(), "the disk gave fewer bytes than the file's size",
+                      "check the disk, or use another checkpoint");
     }
     parts.push_back(hash128(std::string_view(block.data(), count)));
     done += count;
@@ -37,13 +38,14 @@ std::string digest_of(std::ifstream& file, std::size_t size_bytes, const std::fi
 std::size_t size_of(const std::filesystem::path& path) {
   std::error_code failure;
   const auto size_bytes = std::filesystem::file_size(path, failure);
-  if (failure) throw DataError("reading " + path.string(), failure.message());
+  if (failure) throw DataError("reading " + path.string(), failure.message(), "check the path");
   return static_cast<std::size_t>(size_bytes);
 }
 
 std::ifstream open_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError("reading " + path.string(), "the file cannot be opened");
+  if (!file)
+    throw DataError("reading " + path.string(), "the file cannot be opened", "check the path and its permissions");
   return file;
 }
 
@@ -66,7 +68,8 @@ SealState check_seal(const std::filesystem::path& path) {
   std::ifstream file = open_file(path);
   std::array<char, kSealBytes> seal{};
   file.seekg(static_cast<std::streamoff>(size_bytes - kSealBytes));
-  if (!file.read(seal.data(), seal.size())) throw DataError("reading " + path.string(), "its end cannot be read");
+  if (!file.read(seal.data(), seal.size()))
+    throw DataError("reading " + path.string(), "its end cannot be read", "check the disk, or use another checkpoint");
   const std::string_view text(seal.data(), seal.size());
   if (!text.starts_with(kMagic)) return SealState::none;
   const std::string digest = digest_of(file, size_bytes - kSealBytes, path);

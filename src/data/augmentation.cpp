@@ -12,11 +12,6 @@ namespace {
 constexpr std::string_view kCrop = "crop";
 constexpr std::int64_t kWidestPad = 1024;
 
-[[noreturn]] void refuse(const std::string& text, const std::string& word) {
-  const std::vector<std::string> known{"none", "flip", "crop4", "crop4,flip"};
-  throw UserError("--augment " + text, "'" + word + "' is not known", suggest_name(word, known));
-}
-
 /// N of "cropN", or 0.
 std::int64_t crop_pixels(std::string_view word) {
   if (!word.starts_with(kCrop)) return 0;
@@ -24,6 +19,27 @@ std::int64_t crop_pixels(std::string_view word) {
   std::int64_t pixels = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), pixels);
   return error == std::errc{} && end == word.data() + word.size() && pixels >= 1 && pixels <= kWidestPad ? pixels : 0;
+}
+
+/// "crop" and a number, of whatever size.
+bool is_crop(std::string_view word) {
+  return word.starts_with(kCrop) && word.find_first_not_of("-0123456789", kCrop.size()) == std::string_view::npos;
+}
+
+[[noreturn]] void refuse(const std::string& text, const std::string& word) {
+  constexpr const char* kForms = "write none, flip, cropN or cropN,flip, such as crop4,flip";
+  const std::string option = "--augment " + text;
+  const bool alone = word == text;
+  if (word == "none") throw UserError(option, "'none' goes with no other word", kForms);
+  if (word.empty()) throw UserError(option, "a word between commas is missing", kForms);
+  if (crop_pixels(word) > 0 || word == "flip")
+    throw UserError(option, "'" + word + "' comes on top of another", kForms);
+  if (is_crop(word)) {
+    throw UserError(option, "the N of '" + word + "' does not lie between 1 and " + std::to_string(kWidestPad), kForms);
+  }
+  std::vector<std::string> known{"flip", "crop4"};
+  if (alone) known.emplace_back("none");
+  throw UserError(option, "'" + word + "' is not known", suggest_name(word, known));
 }
 
 /// Uniform in [0, count). Source: multiply-shift; the bias of count / 2^32 is of no consequence for pixels.

@@ -89,7 +89,8 @@ void replace_text(const fs::path& path, std::string_view text) {
 
 std::string read_text(const fs::path& path) {
   const auto fail = [&path](int error) {
-    throw DataError("reading " + path.string(), error == ENOENT ? "the file is missing" : reason_of(error));
+    throw DataError("reading " + path.string(), error == ENOENT ? "the file is missing" : reason_of(error),
+                    "check the path and its permissions");
   };
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) fail(errno);

@@ -91,7 +91,7 @@ Selection select_rows(hid_t dataset, const fs::path& path, const std::string& na
 
 [[noreturn]] void fail_open(const fs::path& path, int error) {
   const std::string failed = "opening " + path.string();
-  if (error == ENOENT || error == ENOTDIR) throw DataError(failed, "the file is missing");
+  if (error == ENOENT || error == ENOTDIR) throw DataError(failed, "the file is missing", "check the path");
   throw ResourceError(failed, std::generic_category().message(error), "check the file's permissions and its disk");
 }
 
@@ -107,7 +107,7 @@ Selection select_rows(hid_t dataset, const fs::path& path, const std::string& na
   }
   if (H5Fis_hdf5(path.c_str()) <= 0) {
     H5Eclear2(H5E_DEFAULT);
-    throw DataError(failed, "it is not an HDF5 file, or its start is damaged");
+    throw DataError(failed, "it is not an HDF5 file, or its start is damaged", "give another file, or make it again");
   }
   throw DataError(failed, reason, "the file is damaged");
 }
@@ -129,7 +129,8 @@ H5File H5File::open(const fs::path& path) {
   const int probe = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (probe < 0) fail_open(path, errno);
   ::close(probe);
-  if (fs::is_directory(path)) throw DataError("opening " + path.string(), "it is a folder, not a file");
+  if (fs::is_directory(path))
+    throw DataError("opening " + path.string(), "it is a folder, not a file", "name the file");
   h5::Session session;
   auto impl = std::make_unique<Impl>();
   const h5::Properties access = h5::file_access();

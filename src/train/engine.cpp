@@ -19,7 +19,8 @@ int bucket_event_count(const ComputationGraph& graph) {
 
 Engine::Engine(const Blueprint& blueprint, const Run& run) : blueprint_(&blueprint), run_(run) {
   const MemoryPlan& plan = blueprint.plans.front();
-  arena_ = run_.device->allocate(plan.arena_bytes);
+  arena_ = std::make_shared<const Buffer>(run_.device->allocate(plan.arena_bytes));
+  if (run_.communicator != nullptr) run_.communicator->use_memory(arena_);
   for (Buffer& buffer : staging_) buffer = run_.device->allocate_pinned(blueprint.slot.size_bytes);
   read_back_ = run_.device->allocate_pinned(kReadBackSlots * kReadBackBytes);
   for (int i = 0; i < bucket_event_count(blueprint.graph); ++i) bucket_events_.push_back(run_.device->create_event());
@@ -32,7 +33,7 @@ Engine::Engine(const Blueprint& blueprint, const Run& run) : blueprint_(&bluepri
     context.book = &blueprint.book;
     context.plan = &blueprint.plans[i];
     context.spec = static_cast<int>(i);
-    context.arena = arena_.data();
+    context.arena = arena_->data();
     context.staging = staging();
     context.read_back = read_back_.data();
     context.bucket_events = bucket_events_;
@@ -102,18 +103,18 @@ std::span<const float> Engine::read_back(std::int64_t step) const {
 }
 
 void Engine::upload(std::int64_t offset_bytes, std::span<const std::byte> data) {
-  RENAI_CHECK(offset_bytes >= 0 && offset_bytes + static_cast<std::int64_t>(data.size()) <= arena_.size_bytes(),
+  RENAI_CHECK(offset_bytes >= 0 && offset_bytes + static_cast<std::int64_t>(data.size()) <= arena_->size_bytes(),
               "an upload stays inside the arena");
   Stream& update = stream(StreamId::UPDATE);
-  update.copy(arena_.data() + offset_bytes, data.data(), static_cast<std::int64_t>(data.size()));
+  update.copy(arena_->data() + offset_bytes, data.data(), static_cast<std::int64_t>(data.size()));
   update.synchronize();
 }
 
 void Engine::download(std::int64_t offset_bytes, std::span<std::byte> data) {
-  RENAI_CHECK(offset_bytes >= 0 && offset_bytes + static_cast<std::int64_t>(data.size()) <= arena_.size_bytes(),
+  RENAI_CHECK(offset_bytes >= 0 && offset_bytes + static_cast<std::int64_t>(data.size()) <= arena_->size_bytes(),
               "a download stays inside the arena");
   Stream& update = stream(StreamId::UPDATE);
-  update.copy(data.data(), arena_.data() + offset_bytes, static_cast<std::int64_t>(data.size()));
+  update.copy(data.data(), arena_->data() + offset_bytes, static_cast<std::int64_t>(data.size()));
   update.synchronize();
 }
 

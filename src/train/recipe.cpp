@@ -1,10 +1,12 @@
 #include "renai/train/recipe.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <sstream>
 #include <type_traits>
 
+#include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/loader.hpp"
@@ -18,7 +20,12 @@ void require_word(const char* option, const std::string& value, const std::vecto
   for (const std::string& word : words) {
     if (word == value) return;
   }
-  throw UserError(std::string("--") + option + " " + value, "unknown value", suggest_name(value, words));
+  // The nearest word may be nearest by its letters only: 'gpu' is not meant to be 'cpu'. All of them are few.
+  std::string remedy = "use " + join(words, ", ");
+  if (const std::string nearest = nearest_name(value, words); !nearest.empty()) {
+    remedy = "did you mean '" + nearest + "'? Values: " + join(words, ", ");
+  }
+  throw UserError(std::string("--") + option + " " + value, "unknown value", remedy);
 }
 
 void require(bool holds, const char* option, const std::string& value, const char* why, const char* remedy) {
@@ -187,6 +194,12 @@ void verify(const Recipe& r) {
 }
 
 void verify_ranks(const Recipe& r, int world_size) {
+  RENAI_CHECK(world_size >= 1, std::to_string(world_size) + " ranks");
+  require_at_least("logical-shards", r.logical_shards, 1);
+  if (const int rank = parse_fault(r.inject_fault).rank; rank >= world_size) {
+    throw UserError("--inject-fault " + r.inject_fault, "the ranks are 0 to " + std::to_string(world_size - 1),
+                    "name one of them");
+  }
   if (world_size <= r.logical_shards && r.logical_shards % world_size == 0) return;
   int below = 1;
   while (below * 2 <= world_size && below * 2 <= r.logical_shards) below *= 2;
@@ -216,15 +229,18 @@ std::vector<ResolutionPhase> parse_resolution(const std::string& text) {
     return UserError("--resolution " + text, why, "write SIZE or SIZE@EPOCH,SIZE@EPOCH,... such as 128@0,160@6");
   };
   std::vector<ResolutionPhase> phases;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
+  if (text.empty()) throw fail("it is empty");
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find(',', start), text.size());
+    const std::string part = text.substr(start, end - start);
+    start = end + 1;
     ResolutionPhase phase;
     const std::size_t at = part.find('@');
     const std::string size = part.substr(0, at);
     const std::string epoch = at == std::string::npos ? (phases.empty() ? "0" : "") : part.substr(at + 1);
     const auto read = [&](const std::string& word, auto& value) {
-      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-      if (error != std::errc{} || end != word.data() + word.size()) throw fail("'" + part + "' is not SIZE@EPOCH");
+      const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+      if (error != std::errc{} || rest != word.data() + word.size()) throw fail("'" + part + "' is not SIZE@EPOCH");
     };
     read(size, phase.size);
     read(epoch, phase.epoch);
@@ -233,7 +249,6 @@ std::vector<ResolutionPhase> parse_resolution(const std::string& text) {
     if (!phases.empty() && phase.epoch <= phases.back().epoch) throw fail("epochs must rise");
     phases.push_back(phase);
   }
-  if (phases.empty()) throw fail("it is empty");
   return phases;
 }
 

@@ -86,6 +86,8 @@ RunLog::RunLog(const std::filesystem::path& directory, int rank, bool keep_exist
   if (!active_) return;
   if (!keep_existing) move_aside(directory_);
   require_writable_directory(directory_);
+  std::error_code ignored;
+  std::filesystem::remove(directory_ / "summary.json", ignored);
   metrics_.open(directory_ / "metrics.jsonl", std::ios::app);
   if (!metrics_) {
     throw ResourceError("opening " + (directory_ / "metrics.jsonl").string(), "the file cannot be written",
@@ -171,6 +173,16 @@ void RunLog::finish(const Summary& summary) {
   if (!active_) return;
   end_progress();
   replace_text(directory_ / "summary.json", to_json(summary));
+}
+
+void RunLog::finish_failed(Summary summary, const std::string& error, const Log& console) noexcept {
+  try {
+    summary.status = "failed";
+    summary.error = error;
+    finish(summary);
+  } catch (const std::exception& second) {
+    console.warning(std::string("no summary could be written: ") + second.what());
+  }
 }
 
 }  // namespace renai

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <numbers>
 
-#include "renai/base/check.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/philox.hpp"
@@ -12,75 +11,6 @@
 
 namespace renai {
 namespace {
-
-/// Node that computes a parameter's layer in the forward direction, and the shape that its input has before any
-/// flatten.
-const ComputeNode* forward_node(const ComputationGraph& graph, TensorId weight) {
-  for (const GraphId id : {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD, GraphId::INF_MAIN_A}) {
-    for (const Node& node : graph.nodes(id)) {
-      if (!node.is_compute()) continue;
-      const auto& work = std::get<ComputeNode>(node.work);
-      if (work.pass != Pass::backward && work.inputs.size() > 1 && work.inputs[1] == weight) return &work;
-    }
-  }
-  return nullptr;
-}
-
-const ComputeNode* producer(const ComputationGraph& graph, TensorId tensor) {
-  for (const GraphId id : {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD, GraphId::INF_MAIN_A}) {
-    for (const Node& node : graph.nodes(id)) {
-      if (!node.is_compute()) continue;
-      const auto& work = std::get<ComputeNode>(node.work);
-      for (const TensorId out : work.outputs) {
-        if (out == tensor) return &work;
-      }
-    }
-  }
-  return nullptr;
-}
-
-/// H, W, C behind a linear layer's input features: walks back through element-wise operators to a flatten.
-Shape unflattened(const ComputationGraph& graph, std::span<const Shape> shapes, TensorId input) {
-  const Shape own = shapes[static_cast<std::size_t>(input)];
-  TensorId at = input;
-  while (shapes[static_cast<std::size_t>(at)].rank() != 4) {
-    const ComputeNode* node = producer(graph, at);
-    if (node == nullptr) return own;
-    const bool passes = node->op == OpKind::flatten || node->op == OpKind::activation || node->op == OpKind::dropout ||
-                        node->op == OpKind::batch_norm;
-    if (!passes) return own;
-    at = node->inputs[0];
-  }
-  return shapes[static_cast<std::size_t>(at)];
-}
-
-ParamLayout layout_of(const ComputationGraph& graph, std::span<const Shape> shapes, const ParamInfo& param) {
-  const Shape& shape = shapes[static_cast<std::size_t>(param.weight)];
-  ParamLayout layout;
-  if (param.kind == ParamKind::conv_weight) {
-    layout.permuted = true;
-    layout.k = shape[0];
-    layout.r = shape[1];
-    layout.s = shape[2];
-    layout.c = shape[3];
-    layout.logical = {layout.k, layout.c, layout.r, layout.s};
-    return layout;
-  }
-  for (int axis = 0; axis < shape.rank(); ++axis) layout.logical.push_back(shape[axis]);
-  if (param.kind == ParamKind::linear_weight) {
-    const ComputeNode* node = forward_node(graph, param.weight);
-    RENAI_CHECK(node != nullptr, "parameter '" + param.name + "' has a forward node");
-    const Shape before = unflattened(graph, shapes, node->inputs[0]);
-    if (before.rank() == 4 && before.h() * before.w() > 1) {
-      layout.permuted = true;
-      layout.k = shape[0];
-      layout.r = before.h();
-      layout.s = before.w();
-      layout.c = before.c();
-    }
-  }
-  return layout;
-}
 
 std::vector<float> download_floats(Engine& engine, const DTensor& tensor) {
   std::vector<float> stored(static_cast<std::size_t>(tensor.size_bytes / 4));
@@ -122,7 +52,7 @@ StateTensor make_scalar(const std::string& name, DType dtype, T value) {
 
 StateTensor gather_param(Engine& engine, const ParamLayout& layout, const std::string& name, const DTensor& tensor) {
   std::vector<float> values = download_floats(engine, tensor);
-  if (layout.permuted) values = krsc_to_kcrs(values, layout.k, layout.c, layout.r, layout.s);
+  if (!layout.parts.empty()) values = to_logical(values, layout.parts);
   return make_tensor(name, layout.logical, values);
 }
 
@@ -198,7 +128,7 @@ std::vector<float> floats(const StateTensor& tensor) {
 
 void restore_param(Engine& engine, const ParamLayout& layout, const StateTensor& tensor, const DTensor& place) {
   std::vector<float> values = floats(tensor);
-  if (layout.permuted) values = kcrs_to_krsc(values, layout.k, layout.c, layout.r, layout.s);
+  if (!layout.parts.empty()) values = to_stored(values, layout.parts);
   upload_floats(engine, place, values);
 }
 
@@ -233,12 +163,6 @@ T scalar(const StateDict& state, const std::string& name, DType dtype, const std
 
 }  // namespace
 
-std::vector<ParamLayout> param_layouts(const ComputationGraph& graph, std::span<const Shape> shapes) {
-  std::vector<ParamLayout> layouts;
-  for (const ParamInfo& param : graph.params()) layouts.push_back(layout_of(graph, shapes, param));
-  return layouts;
-}
-
 void initialize_state(Engine& engine, std::uint64_t seed) {
   const Blueprint& blueprint = engine.blueprint();
   const ComputationGraph& graph = blueprint.graph;
@@ -249,7 +173,7 @@ void initialize_state(Engine& engine, std::uint64_t seed) {
     const ParamInfo& param = graph.params()[i];
     std::vector<float> values = initial_values(graph, shapes, param, seed);
     const ParamLayout& layout = layouts[i];
-    if (layout.permuted) values = kcrs_to_krsc(values, layout.k, layout.c, layout.r, layout.s);
+    if (!layout.parts.empty()) values = to_stored(values, layout.parts);
     upload_floats(engine, plan.tensor(param.weight), values);
   }
   for (const NormInfo& norm : graph.norms()) {
@@ -276,11 +200,10 @@ StateDict gather_state(Engine& engine, const Progress& progress) {
     }
   }
   for (const NormInfo& norm : graph.norms()) {
-    const DTensor& mean = plan.tensor(norm.running_mean);
-    const DTensor& var = plan.tensor(norm.running_var);
+    const ParamLayout& layout = layouts[static_cast<std::size_t>(norm.scale_param)];
     auto& group = state.groups["bn_running"];
-    group.push_back(make_tensor(norm.name + ".running_mean", {mean.shape.elems()}, download_floats(engine, mean)));
-    group.push_back(make_tensor(norm.name + ".running_var", {var.shape.elems()}, download_floats(engine, var)));
+    group.push_back(gather_param(engine, layout, norm.name + ".running_mean", plan.tensor(norm.running_mean)));
+    group.push_back(gather_param(engine, layout, norm.name + ".running_var", plan.tensor(norm.running_var)));
   }
   std::vector<float> scalars(region_name::kScalarCount);
   engine.download(plan.region(region_name::kScalars).offset_bytes, std::as_writable_bytes(std::span(scalars)));
@@ -315,9 +238,10 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
       const std::string name = norm.name + suffix;
       const bool in_weights = state.find("weights", name) != nullptr;
       if (weights_only && !in_weights && state.find("bn_running", name) == nullptr) continue;
+      const ParamLayout& layout = layouts[static_cast<std::size_t>(norm.scale_param)];
       const StateTensor& tensor =
-          require_tensor(state, in_weights ? "weights" : "bn_running", name, {place.shape.elems()}, file);
-      upload_floats(engine, place, floats(tensor));
+          require_tensor(state, in_weights ? "weights" : "bn_running", name, layout.logical, file);
+      restore_param(engine, layout, tensor, place);
     }
   }
   Progress progress;

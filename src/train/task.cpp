@@ -77,6 +77,10 @@ struct DeepLearningTask::Impl {
     fault = parse_fault(recipe.inject_fault);
     batches = schedule->batches_per_epoch();
     total_steps = renai::total_steps(recipe, batches);
+    if (fault.kind != FaultKind::none && fault.step >= total_steps) {
+      throw UserError("--inject-fault " + recipe.inject_fault,
+                      "the run has " + std::to_string(total_steps) + " steps, counted from 0", "name one of them");
+    }
   }
 
   int rank() const { return engine->run().control->rank(); }
@@ -298,21 +302,15 @@ Summary DeepLearningTask::train(Progress progress) {
   Impl& task = *impl_;
   task.progress = progress;
   task.drained = progress.step;
-  if (task.traces() && task.rank() == 0)
-    task.trace.emplace(task.options.recipe->trace, task.options.trace_header, progress.step);
   try {
+    if (task.traces() && task.rank() == 0)
+      task.trace.emplace(task.options.recipe->trace, task.options.trace_header, progress.step);
     task.loop();
     task.fill_summary();
     task.summary.digest = task.audit.measure().regions[0].hex();
   } catch (const std::exception& error) {
     task.fill_summary();
-    task.summary.status = "failed";
-    task.summary.error = error.what();
-    try {
-      task.options.log->finish(task.summary);
-    } catch (const std::exception& second) {
-      task.options.console->warning(std::string("no summary could be written: ") + second.what());
-    }
+    task.options.log->finish_failed(task.summary, error.what(), *task.options.console);
     throw;
   }
   task.options.log->finish(task.summary);

@@ -44,7 +44,11 @@ class BadInputTest(renai_cli.FolderTest):
             (["--model", "renset9"], ["renset9", "resnet9"]),
             (["--lr-schedule", "cosin"], ["cosin", "'cosine'"]),
             (["--optimizer", "sdg"], ["sdg", "'sgd'"]),
-            (["--device", "gpu"], ["gpu", "cpu"]),
+            (["--device", "gpu"], ["gpu", "auto, cpu, cuda, reference"]),
+            (["--augment", "none,flip"], ["'none' goes with no other word"]),
+            (["--resolution", "28@0,"], ["--resolution 28@0,"]),
+            (["--inject-fault", "flip@2:0"], ["--inject-fault flip@2:0", "2 steps"]),
+            (["--inject-fault", "flip@1:1"], ["--inject-fault flip@1:1", "ranks are 0 to 0"]),
             (["--augment", "crop4,flop"], ["flop", "flip"]),
             (["--global-batch", "30"], ["30", "24 and 32", "--logical-shards 8"]),
             (["--global-batch", "0"], ["--global-batch 0"]),
@@ -129,8 +133,14 @@ class BadInputTest(renai_cli.FolderTest):
 
     def test_checkpoints(self):
         (self.folder / "no.h5").write_text("no HDF5")
-        self.train(3, ["no.h5"], "--init-from", self.folder / "no.h5", ranks=(1, 2))
-        self.train(3, ["none.h5"], "--resume", self.folder / "none.h5", ranks=(1,))
+        self.train(3, ["--resume yes; there is no such file; use auto, no, or"], "--resume", "yes", ranks=(1, 2))
+        self.train(3, ["none.h5; there is no such file; give"], "--init-from", self.folder / "none.h5", ranks=(1,))
+        for words, name, ranks in ((["--init-from"], "no.h5", (1, 2)), (["--resume"], "none.h5", (1,)),
+                                   (["--resume"], "no.h5", (1,))):
+            self.train(3, [name], *words, self.folder / name, ranks=ranks)
+            summary = json.loads((self.folder / "run" / "summary.json").read_text())
+            self.assertEqual(summary["status"], "failed")
+            self.assertIn(name, summary["error"])
         self.refuses(3, ["no.h5"], "eval", "--checkpoint", self.folder / "no.h5", ranks=(1, 2))
 
     def test_recipes_that_differ_between_ranks(self):

@@ -21,12 +21,15 @@ class FaultsTest(renai_cli.FolderTest):
         return renai_cli.on_ranks(ranks, "train", "--data", self.data, "--run-dir", self.folder / "run", "--global-batch", 32,
                                   "--steps", 40, *words, timeout=60)
 
+    def assert_failed(self, text):
+        summary = json.loads((self.folder / "run" / "summary.json").read_text())
+        self.assertEqual(summary["status"], "failed")
+        self.assertIn(text, summary["error"])
+
     def test_flipped_bit(self):
         process = self.train(4, "--inject-fault", "flip@6:2", "--verify-every", "5")
         self.fails(process, 6, "after step 9", "region 'weights'", "rank 2 holds", ".weight")
-        summary = json.loads((self.folder / "run" / "summary.json").read_text())
-        self.assertEqual(summary["status"], "failed")
-        self.assertIn("rank 2", summary["error"])
+        self.assert_failed("rank 2")
 
     def test_flip_on_one_rank_without_check_in_between_is_found_at_the_checkpoint(self):
         process = self.train(2, "--inject-fault", "flip@38:1", "--verify-every", "0")
@@ -36,13 +39,31 @@ class FaultsTest(renai_cli.FolderTest):
         start = time.monotonic()
         process = self.train(4, "--inject-fault", "stall@3:1", "--watchdog-seconds", "3", "--verify-every", "0")
         self.assertLess(time.monotonic() - start, 3 + 5 + 2)
-        self.fails(process, 6, "rank 1", "step")
+        self.fails(process, 6, "step")
+        # The speaker may also miss ranks that wait for rank 1 themselves.
+        self.assertRegex(process.stdout, r"ranks? (\d, )*1\b")
 
     def test_stopped_rank_before_capture(self):
         start = time.monotonic()
         process = self.train(4, "--inject-fault", "stall@capture:3", "--watchdog-seconds", "3")
         self.assertLess(time.monotonic() - start, 3 + 5 + 2)
         self.fails(process, 6, "rank 3")
+        self.assert_failed("rank 3")
+
+    def test_rank_that_does_not_start(self):
+        """MPI's own start waits for all ranks for ever."""
+        for rank, what in ((1, "kill -STOP $$"), (0, "kill -STOP $$"), (1, "exit 0")):
+            with self.subTest(rank=rank, what=what):
+                script = self.folder / "start.sh"
+                script.write_text(f"#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK\" = {rank} ]; then {what}; fi\n"
+                                  f"exec {renai_cli.renai()} train --data {self.data} --run-dir {self.folder}/run "
+                                  "--watchdog-seconds 1\n")
+                script.chmod(0o755)
+                start = time.monotonic()
+                process = renai_cli.run([renai_cli.SOURCE / "ci" / "mpiexec.sh", 4, script], timeout=60)
+                self.assertLess(time.monotonic() - start, 1 + 5 + 2)
+                speaker = 1 if rank == 0 else 0
+                self.fails(process, 6, f"rank {speaker} did not get through MPI_Init within the watchdog time")
 
     def test_rank_that_is_gone(self):
         start = time.monotonic()

@@ -64,6 +64,21 @@ class ResumeTest(renai_cli.FolderTest):
         after = {path: path.read_bytes() for path in self.run_dir.rglob("*") if path.is_file()}
         self.assertEqual(before, after)
 
+    def test_a_failure_before_the_first_step_is_told(self):
+        """On --resume no summary of an earlier attempt stays: neither for a damaged checkpoint nor for damaged data."""
+        shard = next(self.data.glob("train-*.h5"))
+        whole = shard.read_bytes()
+        for damage in (lambda: shard.write_bytes(whole[:100]),
+                       lambda: (self.run_dir / "checkpoints" / "step-00000004.h5").write_bytes(b"no HDF5")):
+            self.succeeds(self.train())
+            self.assertEqual(self.summary()["status"], "completed")
+            damage()
+            self.fails(self.train("--resume", self.run_dir / "checkpoints" / "step-00000004.h5"), 3)
+            self.assertEqual(self.summary()["status"], "failed")
+            self.assertTrue(self.summary()["error"])
+            shard.write_bytes(whole)
+            shutil.rmtree(self.run_dir)
+
     def test_moved_data_is_the_same_data(self):
         self.succeeds(self.train())
         moved = self.folder / "moved"
@@ -86,6 +101,13 @@ class ResumeTest(renai_cli.FolderTest):
         self.model.unlink()
         shutil.rmtree(self.data)
         result = self.evaluate("--data", other)
+        self.assertEqual(result["top1"], self.summary()["val_top1"])
+        self.assertEqual(result["loss"], self.summary()["val_loss"])
+
+    def test_evaluation_of_a_model_with_flattened_maps(self):
+        self.model = "lenet5"
+        self.succeeds(self.train())
+        result = self.evaluate("--data", self.data)
         self.assertEqual(result["top1"], self.summary()["val_top1"])
         self.assertEqual(result["loss"], self.summary()["val_loss"])
 

@@ -52,11 +52,16 @@ class CheckpointStore {
   std::filesystem::path directory_;
 };
 
-/// [K, R, S, C] (stored with `padded_c` channels) <-> [K, C, R, S]. Linear weights after a flatten of H x W x C use R =
-/// H, S = W.
-std::vector<float> krsc_to_kcrs(std::span<const float> stored, std::int64_t k, std::int64_t c, std::int64_t r,
-                                std::int64_t s);
-std::vector<float> kcrs_to_krsc(std::span<const float> logical, std::int64_t k, std::int64_t c, std::int64_t r,
-                                std::int64_t s);
+/// Consecutive features of a row that memory holds in the order H W C and files in the order C H W.
+struct FeaturePart {
+  std::int64_t h = 1, w = 1, c = 1;
+  bool operator==(const FeaturePart&) const = default;
+};
+
+/// Rows of parts, stored order <-> logical order. A filter R x S x C of a convolution is one part; a linear layer's row
+/// has a part for each feature map that was flattened into its input. Errors: InternalError unless the values are whole
+/// rows.
+std::vector<float> to_logical(std::span<const float> stored, std::span<const FeaturePart> parts);
+std::vector<float> to_stored(std::span<const float> logical, std::span<const FeaturePart> parts);
 
 }  // namespace renai

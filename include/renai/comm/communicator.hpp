@@ -17,6 +17,11 @@ class Communicator {
   virtual int world_size() const = 0;
   virtual std::string name() const = 0;  ///< "self", "mpi (Open MPI 4.1.4)"
 
+  /// Names memory that the collectives' values and scratch lie in. Where a collective fails and leaves a message behind
+  /// that nobody can call back, the transport may still touch this memory: it then stays until the process ends,
+  /// whatever its owners do. As long as nothing fails it is theirs alone.
+  virtual void use_memory(std::weak_ptr<const void> /*memory*/) {}
+
   /// Scratch that tree_reduce needs for `elems` values. Units: bytes.
   virtual std::int64_t tree_reduce_scratch_bytes(std::int64_t elems) const = 0;
   /// values[i] becomes the sum over ranks, added as one balanced binary tree in rank order, on every rank: rank r's

@@ -24,8 +24,11 @@ class MpiSession {
   virtual std::string library() const = 0;
 };
 
-/// Errors: BackendError when the library lacks MPI_THREAD_MULTIPLE.
-std::unique_ptr<MpiSession> start_mpi();
+/// Starts MPI, unless it is up already. MPI's own start waits for every rank for ever: when it does not end within
+/// `watchdog_limit` (and a second, for slow starts), the process says so as rank `launcher_rank` and ends with the
+/// exit code of a PeerError. Errors: BackendError when the library lacks MPI_THREAD_MULTIPLE.
+std::unique_ptr<MpiSession> start_mpi(std::chrono::milliseconds watchdog_limit = std::chrono::seconds(60),
+                                      int launcher_rank = 0);
 
 /// One rank without MPI.
 std::unique_ptr<ControlGroup> make_self_control_group();

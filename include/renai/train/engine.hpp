@@ -40,8 +40,8 @@ class Engine {
   std::array<std::byte*, 2> staging() const { return {staging_[0].data(), staging_[1].data()}; }
   /// Metrics and scalars of a step, as written by read_back: 16 + 16 f32.
   std::span<const float> read_back(std::int64_t step) const;
-  std::byte* arena() const { return arena_.data(); }
-  std::int64_t arena_bytes() const { return arena_.size_bytes(); }
+  std::byte* arena() const { return arena_->data(); }
+  std::int64_t arena_bytes() const { return arena_->size_bytes(); }
   double capture_seconds() const { return captured_.seconds; }
 
   /// When one launched graph ran on its stream. Units: microseconds since start_timeline.
@@ -76,7 +76,7 @@ class Engine {
   }
   const Blueprint* blueprint_;
   Run run_;
-  Buffer arena_;
+  std::shared_ptr<const Buffer> arena_;  // shared: the messages of a failed collective may outlive the engine
   std::array<Buffer, 2> staging_;
   Buffer read_back_;
   std::vector<std::unique_ptr<Event>> bucket_events_;

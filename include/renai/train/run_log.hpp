@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "renai/base/log.hpp"
 #include "renai/comm/control_group.hpp"
 #include "renai/train/recipe.hpp"
 
@@ -50,7 +51,8 @@ std::string to_json(const Summary& summary);
 class RunLog {
  public:
   /// Effects: on rank 0 creates the directory; a finished or broken run already there is moved aside (".1", ".2" ...)
-  /// unless `keep_existing`. Errors: ResourceError when the directory cannot be written.
+  /// unless `keep_existing`; then only its summary goes, which was about an earlier attempt. Errors: ResourceError when
+  /// the directory cannot be written.
   RunLog(const std::filesystem::path& directory, int rank, bool keep_existing);
   const std::filesystem::path& directory() const { return directory_; }
   void write_text(const std::string& name, const std::string& text) const;
@@ -58,6 +60,8 @@ class RunLog {
   void train(const TrainLine& line, std::int64_t total_steps);
   void validation(const ValLine& line);
   void finish(const Summary& summary);
+  /// Writes `summary` with status "failed" and `error`. Where that fails too, `console` is told and nothing is thrown.
+  void finish_failed(Summary summary, const std::string& error, const Log& console) noexcept;
   /// Moves to a new line where a progress bar is on screen.
   void end_progress();
 

@@ -10,13 +10,14 @@
 
 namespace renai {
 
-/// How a parameter's stored elements map to logical ones: conv [K,R,S,C] and linear-after-flatten [K,(H,W,C)] to K C R
-/// S.
+/// How a parameter's stored elements map to logical ones: filters R S C of a convolution, rows of a linear layer and
+/// factors of a batch norm behind flattened maps H W C.
 struct ParamLayout {
-  bool permuted = false;
-  std::int64_t k = 1, c = 1, r = 1, s = 1;
+  std::vector<FeaturePart> parts;     ///< Of each row; empty: stored as they are saved.
   std::vector<std::int64_t> logical;  ///< torchvision extents.
+  bool operator==(const ParamLayout&) const = default;
 };
+/// By parameter. `shapes`: of any variant.
 std::vector<ParamLayout> param_layouts(const ComputationGraph& graph, std::span<const Shape> shapes);
 
 /// Seeded per tensor by name: adding a layer leaves the others' values alone. Determinism: a pure function of (seed,

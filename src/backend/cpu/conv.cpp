@@ -1,8 +1,11 @@
 // Convolution through oneDNN: activations NHWC as they are, weights reordered into the layout that the kernel wants.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "loops/loops.hpp"
+#include "norm_patterns.hpp"
+#include "norm_repeat.hpp"
 #include "onednn.hpp"
 #include "parallel.hpp"
 #include "tables.hpp"
@@ -80,16 +83,16 @@ void require_direct(const char* kernel) {
 
 /// Weights in the kernel's layout: a reorder into the workspace, or the weights themselves.
 struct WeightsPlan {
-  memory::desc plain, packed;
+  memory::desc packed;
   bool reordered = false;
   std::int64_t packed_offset = -1, scratch_offset = -1;
   dnnl::reorder::primitive_desc reorder;
 
   /// `outward`: from packed to plain (gradients).
   WeightsPlan(const memory::desc& krsc, const memory::desc& wanted, bool outward, WorkspaceLayout& layout)
-      : plain(krsc), packed(wanted), reordered(krsc != wanted) {
+      : packed(wanted), reordered(krsc != wanted) {
     if (!reordered) return;
-    reorder = outward ? make_reorder(packed, plain) : make_reorder(plain, packed);
+    reorder = outward ? make_reorder(packed, krsc) : make_reorder(krsc, packed);
     packed_offset = layout.add(static_cast<std::int64_t>(packed.get_size()));
     scratch_offset = layout.add(static_cast<std::int64_t>(reorder.scratchpad_desc().get_size()));
   }
@@ -105,46 +108,68 @@ struct WeightsPlan {
   }
 };
 
-std::string detail_of(const char* kernel, const WeightsPlan& weights) {
-  return std::string(kernel) + (weights.reordered ? "+pack" : "");
+/// What all passes have in common: a primitive, its weights (or their gradient) in the layout it wants, a scratchpad.
+template <typename Primitive>
+class ConvPlan {
+ public:
+  using Desc = typename Primitive::primitive_desc;
+  using Argument = PreparedPrimitive::Argument;
+  using Steps = std::vector<PreparedPrimitive>;
+  static constexpr bool kOutward = std::is_same_v<Primitive, dnnl::convolution_backward_weights>;
+
+  /// Errors: dnnl::error for a Winograd kernel.
+  ConvPlan(const Problem& p, const Desc& chosen, WorkspaceLayout& layout)
+      : desc(chosen), weights_(p.weights_krsc, wanted(chosen), kOutward, layout) {
+    require_direct(desc.impl_info_str());
+    scratch_ = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
+  }
+
+  std::string detail() const { return std::string(desc.impl_info_str()) + (weights_.reordered ? "+pack" : ""); }
+
+  /// `arguments`: all but the weights and the scratchpad.
+  Steps bind(std::vector<Argument> arguments, void* plain_weights, std::byte* workspace) const {
+    void* packed = weights_.packed_at(plain_weights, workspace);
+    arguments.push_back({kOutward ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights_.packed, packed});
+    arguments.push_back({DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), workspace + scratch_});
+    Steps steps;
+    if (weights_.reordered && !kOutward) steps.push_back(weights_.bind(plain_weights, packed, workspace));
+    steps.emplace_back(Primitive(desc), arguments);
+    if (weights_.reordered && kOutward) steps.push_back(weights_.bind(packed, plain_weights, workspace));
+    return steps;
+  }
+
+  const Desc desc;
+
+ private:
+  static memory::desc wanted(const Desc& chosen) {
+    if constexpr (kOutward) {
+      return chosen.diff_weights_desc();
+    } else {
+      return chosen.weights_desc();
+    }
+  }
+
+  WeightsPlan weights_;
+  std::int64_t scratch_ = -1;
+};
+
+void run_all(const std::vector<PreparedPrimitive>& steps) {
+  for (const PreparedPrimitive& step : steps) step.run();
 }
 
 bool is_conv(const ComputeNode* node, Pass pass) {
   return node != nullptr && node->op == OpKind::conv2d && node->pass == pass;
 }
 
-bool is_relu(const ComputeNode* node) {
-  return node != nullptr && node->op == OpKind::activation && node->pass == Pass::forward &&
-         std::get<ActivationParams>(node->params).kind == Activation::relu;
-}
-
 // ---- forward --------------------------------------------------------------------------------------------------------
 
-Kernel make_forward_kernel(const Problem& p, bool bias, bool relu) {
-  const auto desc = forward_desc(p, bias, dnnl::prop_kind::forward_training, with_relu(relu));
-  require_direct(desc.impl_info_str());
-  WorkspaceLayout layout;
-  const WeightsPlan weights(p.weights_krsc, desc.weights_desc(), false, layout);
-  const std::int64_t scratch = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
-  Kernel kernel;
-  kernel.detail = detail_of(desc.impl_info_str(), weights);
-  kernel.workspace_bytes = layout.size_bytes();
-  kernel.bind = [desc, weights, scratch, bias](const Operands& at) -> Call {
-    void* packed = weights.packed_at(at.inputs[1], at.workspace);
-    std::vector<PreparedPrimitive> steps;
-    if (weights.reordered) steps.push_back(weights.bind(at.inputs[1], packed, at.workspace));
-    steps.emplace_back(dnnl::convolution_forward(desc),
-                       std::vector<PreparedPrimitive::Argument>{
-                           {DNNL_ARG_SRC, desc.src_desc(), at.inputs[0]},
-                           {DNNL_ARG_WEIGHTS, desc.weights_desc(), packed},
-                           {DNNL_ARG_BIAS, bias ? desc.bias_desc() : memory::desc(), bias ? at.inputs[2] : nullptr},
-                           {DNNL_ARG_DST, desc.dst_desc(), at.outputs[0]},
-                           {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), at.workspace + scratch}});
-    return [steps = std::move(steps)] {
-      for (const PreparedPrimitive& step : steps) step.run();
-    };
-  };
-  return kernel;
+/// Arguments of a forward convolution but its weights.
+std::vector<PreparedPrimitive::Argument> forward_arguments(const dnnl::convolution_forward::primitive_desc& desc,
+                                                           void* src, void* bias, void* dst) {
+  std::vector<PreparedPrimitive::Argument> arguments{{DNNL_ARG_SRC, desc.src_desc(), src},
+                                                     {DNNL_ARG_DST, desc.dst_desc(), dst}};
+  if (bias != nullptr) arguments.push_back({DNNL_ARG_BIAS, desc.bias_desc(), bias});
+  return arguments;
 }
 
 Offer<Match> match_conv(const Scope& scope, std::size_t first) {
@@ -157,16 +182,30 @@ Offer<Match> match_conv_relu(const Scope& scope, std::size_t first) {
   const ComputeNode* conv = scope.node(first);
   const ComputeNode* relu = scope.follower(first, first + 1);
   if (!is_conv(conv, Pass::forward)) return Offer<Match>::refuse("not a forward convolution");
-  if (!is_relu(relu) || relu->inputs[0] != conv->outputs[0]) return Offer<Match>::refuse("no relu follows");
+  if (!is_relu(relu, Pass::forward) || relu->inputs[0] != conv->outputs[0])
+    return Offer<Match>::refuse("no relu follows");
   if (!scope.only_reader(conv->outputs[0], first + 1)) return Offer<Match>::refuse("others read the convolution too");
   return Match{2, conv->inputs, relu->outputs, {}};
 }
 
 Offer<Kernel> make_conv_forward(const Site& site) {
   const ComputeNode& node = site.node();
-  return make_forward_kernel(
-      make_problem(std::get<Conv2dParams>(node.params), site.shape(node.inputs[0]), site.shape(node.outputs[0])),
-      node.inputs.size() > 2, site.match->node_count == 2);
+  const bool bias = node.inputs.size() > 2, relu = site.match->node_count == 2;
+  const Problem p =
+      make_problem(std::get<Conv2dParams>(node.params), site.shape(node.inputs[0]), site.shape(node.outputs[0]));
+  WorkspaceLayout layout;
+  const ConvPlan<dnnl::convolution_forward> plan(
+      p, forward_desc(p, bias, dnnl::prop_kind::forward_training, with_relu(relu)), layout);
+  Kernel kernel;
+  kernel.detail = plan.detail();
+  kernel.workspace_bytes = layout.size_bytes();
+  kernel.bind = [plan, bias](const Operands& at) -> Call {
+    void* bias_at = bias ? at.inputs[2] : nullptr;
+    auto steps =
+        plan.bind(forward_arguments(plan.desc, at.inputs[0], bias_at, at.outputs[0]), at.inputs[1], at.workspace);
+    return [steps = std::move(steps)] { run_all(steps); };
+  };
+  return kernel;
 }
 
 // ---- inference: batch norm folded into the weights -----------------------------------------------------------------
@@ -184,7 +223,8 @@ Offer<Match> match_conv_bn(const Scope& scope, std::size_t first) {
   Match match{2, {conv->inputs[0], conv->inputs[1], norm->inputs[1], norm->inputs[2]}, norm->outputs, {}};
   if (conv->inputs.size() > 2) match.inputs.push_back(conv->inputs[2]);
   const ComputeNode* relu = scope.follower(first, first + 2);
-  if (is_relu(relu) && relu->inputs[0] == norm->outputs[0] && scope.only_reader(norm->outputs[0], first + 2)) {
+  if (is_relu(relu, Pass::forward) && relu->inputs[0] == norm->outputs[0] &&
+      scope.only_reader(norm->outputs[0], first + 2)) {
     match.node_count = 3;
     match.outputs = relu->outputs;
   }
@@ -212,35 +252,23 @@ Offer<Kernel> make_conv_bn(const Site& site) {
   const bool relu = site.match->node_count == 3;
   const Problem p =
       make_problem(std::get<Conv2dParams>(conv.params), site.shape(conv.inputs[0]), site.shape(conv.outputs[0]));
-  const auto desc = forward_desc(p, true, dnnl::prop_kind::forward_inference, with_relu(relu));
-  require_direct(desc.impl_info_str());
   WorkspaceLayout layout;
   const std::int64_t folded_w = layout.add(static_cast<std::int64_t>(p.weights_krsc.get_size()));
   const std::int64_t folded_b = layout.add(static_cast<std::int64_t>(p.bias_desc.get_size()));
-  const WeightsPlan weights(p.weights_krsc, desc.weights_desc(), false, layout);
-  const std::int64_t scratch = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
+  const ConvPlan<dnnl::convolution_forward> plan(
+      p, forward_desc(p, true, dnnl::prop_kind::forward_inference, with_relu(relu)), layout);
   const std::int64_t k = p.bias[0], filter = site.shape(conv.inputs[1]).elems() / k;
-  const int threads = site.threads();
   Kernel kernel;
-  kernel.detail = detail_of(desc.impl_info_str(), weights);
+  kernel.detail = plan.detail();
   kernel.workspace_bytes = layout.size_bytes();
-  kernel.bind = [=](const Operands& at) -> Call {
+  kernel.bind = [=, threads = site.threads()](const Operands& at) -> Call {
     auto* plain = reinterpret_cast<float*>(at.workspace + folded_w);
     auto* bias = reinterpret_cast<float*>(at.workspace + folded_b);
     const Fold fold{at.in(1), at.in(2), at.in(3), at.inputs.size() > 4 ? at.in(4) : nullptr, plain, bias, k, filter};
-    void* packed = weights.packed_at(plain, at.workspace);
-    std::vector<PreparedPrimitive> steps;
-    if (weights.reordered) steps.push_back(weights.bind(plain, packed, at.workspace));
-    steps.emplace_back(dnnl::convolution_forward(desc),
-                       std::vector<PreparedPrimitive::Argument>{
-                           {DNNL_ARG_SRC, desc.src_desc(), at.inputs[0]},
-                           {DNNL_ARG_WEIGHTS, desc.weights_desc(), packed},
-                           {DNNL_ARG_BIAS, desc.bias_desc(), bias},
-                           {DNNL_ARG_DST, desc.dst_desc(), at.outputs[0]},
-                           {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), at.workspace + scratch}});
+    auto steps = plan.bind(forward_arguments(plan.desc, at.inputs[0], bias, at.outputs[0]), plain, at.workspace);
     return [fold, threads, steps = std::move(steps)] {
       fold.run(threads);
-      for (const PreparedPrimitive& step : steps) step.run();
+      run_all(steps);
     };
   };
   return kernel;
@@ -258,31 +286,20 @@ Offer<Kernel> make_backward_data(const Site& site) {
   const ComputeNode& node = site.node();
   const Problem p =
       make_problem(std::get<Conv2dParams>(node.params), site.shape(node.outputs[0]), site.shape(node.inputs[0]));
+  using Primitive = dnnl::convolution_backward_data;
   const auto hint = forward_desc(p, false, dnnl::prop_kind::forward_training, user_scratchpad());
-  const dnnl::convolution_backward_data::primitive_desc desc(
-      {dnnl::algorithm::convolution_direct, p.src_nhwc, p.weights_any, p.dst_nhwc, p.strides, p.dilation, p.pad_l,
-       p.pad_r},
-      user_scratchpad(), onednn_engine(), hint);
-  require_direct(desc.impl_info_str());
+  const Primitive::desc asked(dnnl::algorithm::convolution_direct, p.src_nhwc, p.weights_any, p.dst_nhwc, p.strides,
+                              p.dilation, p.pad_l, p.pad_r);
   WorkspaceLayout layout;
-  const WeightsPlan weights(p.weights_krsc, desc.weights_desc(), false, layout);
-  const std::int64_t scratch = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
+  const ConvPlan<Primitive> plan(p, {asked, user_scratchpad(), onednn_engine(), hint}, layout);
   Kernel kernel;
-  kernel.detail = detail_of(desc.impl_info_str(), weights);
+  kernel.detail = plan.detail();
   kernel.workspace_bytes = layout.size_bytes();
-  kernel.bind = [desc, weights, scratch](const Operands& at) -> Call {
-    void* packed = weights.packed_at(at.inputs[1], at.workspace);
-    std::vector<PreparedPrimitive> steps;
-    if (weights.reordered) steps.push_back(weights.bind(at.inputs[1], packed, at.workspace));
-    steps.emplace_back(dnnl::convolution_backward_data(desc),
-                       std::vector<PreparedPrimitive::Argument>{
-                           {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), at.inputs[0]},
-                           {DNNL_ARG_WEIGHTS, desc.weights_desc(), packed},
-                           {DNNL_ARG_DIFF_SRC, desc.diff_src_desc(), at.outputs[0]},
-                           {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), at.workspace + scratch}});
-    return [steps = std::move(steps)] {
-      for (const PreparedPrimitive& step : steps) step.run();
-    };
+  kernel.bind = [plan](const Operands& at) -> Call {
+    auto steps = plan.bind({{DNNL_ARG_DIFF_DST, plan.desc.diff_dst_desc(), at.inputs[0]},
+                            {DNNL_ARG_DIFF_SRC, plan.desc.diff_src_desc(), at.outputs[0]}},
+                           at.inputs[1], at.workspace);
+    return [steps = std::move(steps)] { run_all(steps); };
   };
   return kernel;
 }
@@ -293,41 +310,56 @@ Offer<Match> match_backward_weights(const Scope& scope, std::size_t first) {
   return Match{1, node->inputs, node->outputs, {}};
 }
 
+/// Inputs: dy, then what the convolution's input is made from once more.
+Offer<Match> match_backward_weights_repeat(const Scope& scope, std::size_t first) {
+  const ComputeNode* node = scope.node(first);
+  if (!is_conv(node, Pass::backward_weights)) return Offer<Match>::refuse("not a convolution's weight gradient");
+  const std::optional<NormRelu> pattern = repeatable_input(scope, first);
+  if (!pattern) return Offer<Match>::refuse("its input is not made from what is kept anyway");
+  Match match{1, NormRepeat::inputs(*pattern), node->outputs, {}};
+  match.inputs.insert(match.inputs.begin(), node->inputs[1]);
+  return match;
+}
+
+dnnl::convolution_backward_weights::primitive_desc backward_weights_desc(const Problem& p, bool bias) {
+  using Desc = dnnl::convolution_backward_weights::desc;
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  const Desc asked =
+      bias
+          ? Desc(algorithm, p.src_nhwc, p.weights_any, p.bias_desc, p.dst_nhwc, p.strides, p.dilation, p.pad_l, p.pad_r)
+          : Desc(algorithm, p.src_nhwc, p.weights_any, p.dst_nhwc, p.strides, p.dilation, p.pad_l, p.pad_r);
+  const auto hint = forward_desc(p, bias, dnnl::prop_kind::forward_training, user_scratchpad());
+  return {asked, user_scratchpad(), onednn_engine(), hint};
+}
+
+template <bool kRepeat>
 Offer<Kernel> make_backward_weights(const Site& site) {
   const ComputeNode& node = site.node();
   const Problem p =
       make_problem(std::get<Conv2dParams>(node.params), site.shape(node.inputs[0]), site.shape(node.inputs[1]));
   const bool bias = node.outputs.size() > 1;
-  const auto algorithm = dnnl::algorithm::convolution_direct;
-  const auto hint = forward_desc(p, bias, dnnl::prop_kind::forward_training, user_scratchpad());
-  using Desc = dnnl::convolution_backward_weights;
-  const Desc::desc asked =
-      bias ? Desc::desc(algorithm, p.src_nhwc, p.weights_any, p.bias_desc, p.dst_nhwc, p.strides, p.dilation, p.pad_l,
-                        p.pad_r)
-           : Desc::desc(algorithm, p.src_nhwc, p.weights_any, p.dst_nhwc, p.strides, p.dilation, p.pad_l, p.pad_r);
-  const Desc::primitive_desc desc(asked, user_scratchpad(), onednn_engine(), hint);
-  require_direct(desc.impl_info_str());
   WorkspaceLayout layout;
-  const WeightsPlan weights(p.weights_krsc, desc.diff_weights_desc(), true, layout);
-  const std::int64_t scratch = layout.add(static_cast<std::int64_t>(desc.scratchpad_desc().get_size()));
+  std::optional<NormRepeat> repeat;
+  if constexpr (kRepeat) repeat.emplace(repeatable_input(*site.scope, site.first).value(), site, layout);
+  const ConvPlan<dnnl::convolution_backward_weights> plan(p, backward_weights_desc(p, bias), layout);
   Kernel kernel;
-  kernel.detail = detail_of(desc.impl_info_str(), weights);
+  kernel.detail = plan.detail();
   kernel.workspace_bytes = layout.size_bytes();
-  kernel.bind = [desc, weights, scratch, bias](const Operands& at) -> Call {
-    void* packed = weights.packed_at(at.outputs[0], at.workspace);
-    std::vector<PreparedPrimitive> steps;
-    steps.emplace_back(
-        dnnl::convolution_backward_weights(desc),
-        std::vector<PreparedPrimitive::Argument>{
-            {DNNL_ARG_SRC, desc.src_desc(), at.inputs[0]},
-            {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), at.inputs[1]},
-            {DNNL_ARG_DIFF_WEIGHTS, desc.diff_weights_desc(), packed},
-            {DNNL_ARG_DIFF_BIAS, bias ? desc.diff_bias_desc() : memory::desc(), bias ? at.outputs[1] : nullptr},
-            {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), at.workspace + scratch}});
-    if (weights.reordered) steps.push_back(weights.bind(packed, at.outputs[0], at.workspace));
-    return [steps = std::move(steps)] {
-      for (const PreparedPrimitive& step : steps) step.run();
-    };
+  kernel.bind = [plan, repeat, bias](const Operands& at) -> Call {
+    void* src = kRepeat ? repeat->y_at(at) : at.inputs[0];
+    void* diff_dst = at.inputs[kRepeat ? 0 : 1];
+    std::vector<PreparedPrimitive::Argument> arguments{{DNNL_ARG_SRC, plan.desc.src_desc(), src},
+                                                       {DNNL_ARG_DIFF_DST, plan.desc.diff_dst_desc(), diff_dst}};
+    if (bias) arguments.push_back({DNNL_ARG_DIFF_BIAS, plan.desc.diff_bias_desc(), at.outputs[1]});
+    auto steps = plan.bind(std::move(arguments), at.outputs[0], at.workspace);
+    if constexpr (kRepeat) {
+      return [again = repeat->bind(at, 1), steps = std::move(steps)] {
+        again();
+        run_all(steps);
+      };
+    } else {
+      return [steps = std::move(steps)] { run_all(steps); };
+    }
   };
   return kernel;
 }
@@ -339,7 +371,8 @@ std::vector<Implementation> conv_implementations() {
           {"onednn.conv_relu", match_conv_relu, make_conv_forward},
           {"onednn.conv", match_conv, make_conv_forward},
           {"onednn.conv_data", match_backward_data, make_backward_data},
-          {"onednn.conv_weights", match_backward_weights, make_backward_weights}};
+          {"onednn.conv_weights_norm", match_backward_weights_repeat, make_backward_weights<true>},
+          {"onednn.conv_weights", match_backward_weights, make_backward_weights<false>}};
 }
 
 }  // namespace renai::cpu

@@ -4,74 +4,13 @@
 #include <cmath>
 
 #include "loops/loops.hpp"
+#include "norm_patterns.hpp"
 #include "onednn.hpp"
 #include "parallel.hpp"
 #include "tables.hpp"
 
 namespace renai::cpu {
 namespace {
-
-bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
-  return node != nullptr && node->op == op && node->pass == pass;
-}
-bool is_relu(const ComputeNode* node, Pass pass) {
-  return is_op(node, OpKind::activation, pass) && std::get<ActivationParams>(node->params).kind == Activation::relu;
-}
-
-// ---- patterns -------------------------------------------------------------------------------------------------------
-
-/// relu gradient and batch norm gradient in a row, at `first`.
-bool is_relu_norm_grad(const Scope& scope, std::size_t first) {
-  const ComputeNode* relu = scope.node(first);
-  const ComputeNode* norm = scope.follower(first, first + 1);
-  return is_relu(relu, Pass::backward) && is_op(norm, OpKind::batch_norm, Pass::backward) &&
-         norm->inputs[1] == relu->outputs[0] && scope.only_reader(relu->outputs[0], first + 1);
-}
-
-/// A pool whose windows tile the image: whole, not padded, not overlapping.
-bool is_tiling(const ComputeNode* node, Pass pass) {
-  if (!is_op(node, OpKind::max_pool, pass)) return false;
-  const auto& params = std::get<PoolParams>(node->params);
-  const WindowParams& window = params.window;
-  return window.kernel_h == window.stride_h && window.kernel_w == window.stride_w && window.pad_h == 0 &&
-         window.pad_w == 0 && window.dilation_h == 1 && window.dilation_w == 1 && !params.ceil_mode;
-}
-
-/// Gradients of max pool, relu and batch norm in a row, at `first`.
-bool is_pool_relu_norm_grad(const Scope& scope, std::size_t first) {
-  const ComputeNode* pool = scope.node(first);
-  const ComputeNode* relu = scope.follower(first, first + 1);
-  return is_tiling(pool, Pass::backward) && relu != nullptr && scope.follower(first, first + 2) != nullptr &&
-         is_relu_norm_grad(scope, first + 1) && relu->inputs[1] == pool->outputs[0] &&
-         relu->inputs[0] == pool->inputs[0] && scope.only_reader(pool->outputs[0], first + 1);
-}
-
-/// True when every reader of the relu's output `y` other than the node at `next` is a backward node that a fused kernel
-/// takes without reading y: the relu's own gradient and, if `pooled`, the pool's.
-bool fused_backward_only(const Scope& scope, TensorId y, std::size_t next, bool pooled) {
-  const std::optional<std::vector<std::size_t>> readers = scope.readers_here(y);
-  if (!readers) return false;
-  for (const std::size_t reader : *readers) {
-    if (reader == next) continue;
-    const ComputeNode* node = scope.node(reader);
-    const bool relu_grad = is_relu(node, Pass::backward) && node->inputs[0] == y && node->inputs[1] != y;
-    const bool fused = relu_grad ? (pooled ? reader > 0 && is_pool_relu_norm_grad(scope, reader - 1)
-                                           : is_relu_norm_grad(scope, reader))
-                                 : pooled && is_pool_relu_norm_grad(scope, reader) && node->inputs[0] == y;
-    if (!fused) return false;
-  }
-  return true;
-}
-
-/// Forward batch norm and relu at `first`; null relu when they cannot be fused.
-const ComputeNode* relu_behind_norm(const Scope& scope, std::size_t first) {
-  const ComputeNode* norm = scope.node(first);
-  if (!is_op(norm, OpKind::batch_norm, Pass::forward)) return nullptr;
-  const ComputeNode* relu = scope.follower(first, first + 1);
-  const bool fits = is_relu(relu, Pass::forward) && relu->inputs[0] == norm->outputs[0] &&
-                    scope.only_reader(norm->outputs[0], first + 1);
-  return fits ? relu : nullptr;
-}
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
@@ -170,15 +109,10 @@ struct Moments {
       mean[ch] = static_cast<float>(center);
       var_biased[ch] = static_cast<float>(variance);
       var_unbiased[ch] = static_cast<float>(squares / (count - 1));
-      gain[ch] = static_cast<float>(double{scale[ch]} / std::sqrt(double{var_biased[ch]} + double{eps}));
+      gain[ch] = norm_gain(scale[ch], var_biased[ch], eps);
     }
   }
 };
-
-Tiles make_tiles(const Shape& x, const PoolParams& params) {
-  const std::int64_t kh = params.window.kernel_h, kw = params.window.kernel_w;
-  return {x.h(), x.w(), x.c(), x.h() / kh, x.w() / kw, kh, kw};
-}
 
 enum class Tail { none, relu, relu_add, relu_pool };
 
@@ -189,7 +123,7 @@ Offer<Kernel> make_forward(const Site& site) {
   const std::int64_t c = x.c(), rows = x.elems() / c;
   const BlockSplit split(rows, rows_of_block(c));
   Tiles tiles{};
-  if constexpr (kTail == Tail::relu_pool) tiles = make_tiles(x, std::get<PoolParams>(site.node(2).params));
+  if constexpr (kTail == Tail::relu_pool) tiles = tiles_of(x, std::get<PoolParams>(site.node(2).params));
   WorkspaceLayout layout;
   const std::int64_t gain = layout.add(c * 4), blocks = layout.add(split.count * 2 * c * 4);
   const float eps = std::get<BatchNormParams>(norm.params).eps;
@@ -313,9 +247,7 @@ struct GradFactors {
 
   /// The gain as the forward pass computed it, so that relu's sign is found again exactly.
   void prepare() const {
-    for (std::int64_t ch = 0; ch < c; ++ch) {
-      gain[ch] = static_cast<float>(double{scale[ch]} / std::sqrt(double{var_biased[ch]} + double{eps}));
-    }
+    for (std::int64_t ch = 0; ch < c; ++ch) gain[ch] = norm_gain(scale[ch], var_biased[ch], eps);
   }
 
   void combine(std::int64_t begin, std::int64_t end) const {
@@ -343,7 +275,7 @@ Offer<Kernel> make_backward(const Site& site) {
   const Shape& x = site.shape(x_id);
   const std::int64_t c = x.c(), rows = x.elems() / c, images = x.n();
   Tiles tiles{};
-  if constexpr (kPooled) tiles = make_tiles(x, std::get<PoolParams>(site.node(0).params));
+  if constexpr (kPooled) tiles = tiles_of(x, std::get<PoolParams>(site.node(0).params));
   // Blocks of pixel rows of the pooled image, or of pixels.
   const BlockSplit split =
       kPooled ? BlockSplit(images * tiles.oh, std::max<std::int64_t>(rows_of_block(c) / (tiles.kh * tiles.w), 1))

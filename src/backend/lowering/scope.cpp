@@ -113,4 +113,9 @@ bool Scope::last_use(TensorId tensor, std::size_t index) const {
   });
 }
 
+bool Scope::ends_before(std::size_t index, const NodePlace& later) const {
+  if (later.id == id_) return order_.before(static_cast<std::int32_t>(index), static_cast<std::int32_t>(later.index));
+  return pass_order(id_) <= pass_order(later.id);  // Equal: twins, or graphs of different passes.
+}
+
 }  // namespace renai::lowering

@@ -64,6 +64,8 @@ class Scope {
   /// True when `tensor` is transient, made by a node, and nobody reads it after the node at `index` (which itself reads
   /// it): its storage may be taken over.
   bool last_use(TensorId tensor, std::size_t index) const;
+  /// True when the node at `index` has ended before `later` starts, in every pass that has both.
+  bool ends_before(std::size_t index, const NodePlace& later) const;
 
  private:
   const ComputationGraph* graph_;

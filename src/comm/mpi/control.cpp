@@ -26,7 +26,7 @@ class MpiControlGroup final : public ControlGroup {
       : link_(std::move(link)),
         deadline_(deadline),
         instance_(link_->next_control++),
-        envelopes_(static_cast<std::size_t>(link_->world_size)) {}
+        envelopes_(std::make_shared<std::vector<Envelope>>(static_cast<std::size_t>(link_->world_size))) {}
 
   int rank() const override { return link_->rank; }
   int world_size() const override { return link_->world_size; }
@@ -42,10 +42,9 @@ class MpiControlGroup final : public ControlGroup {
   }
 
  private:
-  Envelope& envelope_of(int rank) { return envelopes_[static_cast<std::size_t>(rank)]; }
+  Envelope& envelope_of(int rank) { return (*envelopes_)[static_cast<std::size_t>(rank)]; }
 
   void exchange_envelopes(std::string_view message, std::string_view stage) {
-    // The own envelope is a shared block: a send that a silent peer never takes may still refer to it.
     auto own = std::make_shared<Envelope>();
     own->sequence = ++sequence_;
     own->message_bytes = message.size();
@@ -53,10 +52,12 @@ class MpiControlGroup final : public ControlGroup {
     message.copy(own->text.data(), own->text.size());
     envelope_of(rank()) = *own;
     Exchange exchange(link_);
+    exchange.hold(own);
+    exchange.hold(envelopes_);
     const int tag = tag_of(instance_, kEnvelopeKind);
     for_each_peer([&](int peer) { exchange.receive(&envelope_of(peer), sizeof(Envelope), peer, tag, link_->control); });
     for_each_peer([&](int peer) { exchange.send(own.get(), sizeof(Envelope), peer, tag, link_->control); });
-    finish(exchange, stage, own);
+    exchange.finish(deadline_, stage);
   }
 
   /// Ranks that run different programs would wait for each other in different places.
@@ -73,9 +74,11 @@ class MpiControlGroup final : public ControlGroup {
   }
 
   std::vector<std::string> gather_texts(std::string_view message, std::string_view stage) {
-    std::vector<std::string> texts(envelopes_.size());
+    const auto shared_texts = std::make_shared<std::vector<std::string>>(envelopes_->size());
+    std::vector<std::string>& texts = *shared_texts;
     texts[static_cast<std::size_t>(rank())] = message;
     Exchange exchange(link_);
+    exchange.hold(shared_texts);
     for_each_peer([&](int peer) {
       const Envelope& envelope = envelope_of(peer);
       std::string& text = texts[static_cast<std::size_t>(peer)];
@@ -88,26 +91,17 @@ class MpiControlGroup final : public ControlGroup {
         });
       }
     });
-    std::shared_ptr<std::string> own;
     if (message.size() > Envelope{}.text.size()) {
-      own = std::make_shared<std::string>(message);
+      const auto own = std::make_shared<std::string>(message);
+      exchange.hold(own);
       for_each_peer([&](int peer) {
         split(static_cast<std::int64_t>(own->size()), [&](std::int64_t from, std::int64_t size_bytes) {
           exchange.send(own->data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
         });
       });
     }
-    finish(exchange, stage, own);
-    return texts;
-  }
-
-  void finish(Exchange& exchange, std::string_view stage, const std::shared_ptr<const void>& sent) {
-    try {
-      exchange.finish(deadline_, stage);
-    } catch (...) {
-      link_->keep(sent);
-      throw;
-    }
+    exchange.finish(deadline_, stage);
+    return std::move(texts);
   }
 
   template <typename Visit>
@@ -127,7 +121,7 @@ class MpiControlGroup final : public ControlGroup {
   std::chrono::milliseconds deadline_;
   int instance_;
   std::uint64_t sequence_ = 0;
-  std::vector<Envelope> envelopes_;
+  std::shared_ptr<std::vector<Envelope>> envelopes_;  ///< By rank.
 };
 
 }  // namespace

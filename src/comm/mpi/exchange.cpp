@@ -49,31 +49,38 @@ std::string describe_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string describe_limit(milliseconds limit) {
-  const auto ms = limit.count();
-  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
-}
-
 }  // namespace
 
-Exchange::~Exchange() { abandon(); }
+/// Whether the library may still touch the memory of the message.
+bool Exchange::give_up(std::size_t message) noexcept {
+  MPI_Request& request = requests_[message];
+  if (request == MPI_REQUEST_NULL) return false;
+  if (receives_[message] != 0) MPI_Cancel(&request);
+  // A cancelled receive completes at once, unless its message is half here: that one may never end. Nor may a send.
+  int flag = 0;
+  for (int look = 0; look < 100 && flag == 0; ++look) {
+    if (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+  }
+  if (request == MPI_REQUEST_NULL) return false;
+  MPI_Request_free(&request);
+  return true;
+}
 
 void Exchange::abandon() noexcept {
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
-    if (receives_[i] != 0) {
-      MPI_Cancel(&requests_[i]);
-      // A cancelled receive completes at once, unless its message is half here: that one may never end.
-      int flag = 0;
-      for (int look = 0; look < 100 && flag == 0; ++look) {
-        if (MPI_Test(&requests_[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
-      }
-    }
-    if (requests_[i] != MPI_REQUEST_NULL) MPI_Request_free(&requests_[i]);
+  bool open = false;
+  for (std::size_t i = 0; i < requests_.size(); ++i) open |= give_up(i);
+  if (open) {
+    for (auto& memory : held_) keep_for_ever(std::move(memory));
+    link_->keep_used_memory();
   }
+  clear();
+}
+
+void Exchange::clear() noexcept {
   requests_.clear();
   peers_.clear();
   receives_.clear();
+  held_.clear();
   bytes_ = 0;
 }
 
@@ -90,11 +97,11 @@ void Exchange::start(void* data, std::int64_t size_bytes, int peer, int tag, MPI
   receives_.push_back(receive ? 1 : 0);
   bytes_ += size_bytes;
   const int count = static_cast<int>(size_bytes);
-  if (receive) {
-    check_mpi(MPI_Irecv(data, count, MPI_BYTE, peer, tag, comm, &requests_.back()), "MPI_Irecv");
-  } else {
-    check_mpi(MPI_Isend(data, count, MPI_BYTE, peer, tag, comm, &requests_.back()), "MPI_Isend");
-  }
+  MPI_Request& request = requests_.back();
+  const int code = receive ? MPI_Irecv(data, count, MPI_BYTE, peer, tag, comm, &request)
+                           : MPI_Isend(data, count, MPI_BYTE, peer, tag, comm, &request);
+  if (code != MPI_SUCCESS) abandon();
+  check_mpi(code, receive ? "MPI_Irecv" : "MPI_Isend");
 }
 
 void Exchange::send(const void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm) {
@@ -127,6 +134,17 @@ std::vector<int> Exchange::missing_ranks() {
 }
 
 void Exchange::finish(milliseconds limit, std::string_view stage) {
+  try {
+    wait_for_all(limit, stage);
+  } catch (...) {
+    // Not left to the destructor: the memory of the messages may go before this object does.
+    abandon();
+    throw;
+  }
+  clear();
+}
+
+void Exchange::wait_for_all(milliseconds limit, std::string_view stage) {
   auto end = Clock::now() + limit;
   bool last_look = false;
   BackOff back_off(bytes_);
@@ -145,10 +163,6 @@ void Exchange::finish(milliseconds limit, std::string_view stage) {
     }
     back_off.pause();
   }
-  requests_.clear();
-  peers_.clear();
-  receives_.clear();
-  bytes_ = 0;
 }
 
 }  // namespace renai::mpi

@@ -33,12 +33,17 @@ int tag_of(int instance, int kind) {
   return instance * 16 + kind;
 }
 
-namespace {
-
 std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown-host";
 }
+
+std::string describe_limit(std::chrono::milliseconds limit) {
+  const auto ms = limit.count();
+  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+}
+
+namespace {
 
 MPI_Comm duplicate_world() {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -64,9 +69,26 @@ void Link::release() {
   }
 }
 
-void Link::keep(std::shared_ptr<const void> memory) {
-  const std::lock_guard lock(kept_mutex_);
-  kept_.push_back(std::move(memory));
+void Link::use_memory(std::weak_ptr<const void> memory) {
+  const std::lock_guard lock(used_mutex_);
+  std::erase_if(used_, [](const auto& used) { return used.expired(); });
+  used_.push_back(std::move(memory));
+}
+
+void Link::keep_used_memory() {
+  const std::lock_guard lock(used_mutex_);
+  for (const auto& used : used_) {
+    if (auto memory = used.lock()) keep_for_ever(std::move(memory));
+  }
+  used_.clear();
+}
+
+void keep_for_ever(std::shared_ptr<const void> memory) {
+  static std::mutex mutex;
+  // Has no end: destructors of other statics may run MPI calls.
+  static auto& kept = *std::make_unique<std::vector<std::shared_ptr<const void>>>().release();
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
 }
 
 }  // namespace renai::mpi

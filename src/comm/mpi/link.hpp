@@ -24,6 +24,9 @@ void check_mpi(int code, const char* call);
 
 /// "Open MPI 4.1.4": the first words of what the library says of itself.
 std::string library_name();
+std::string host_name();
+/// "3 s", "700 ms".
+std::string describe_limit(std::chrono::milliseconds limit);
 
 /// Where a peer's failure arrives: any wait looks at it, so a failed rank ends everybody's waits at once.
 class FailureBoard {
@@ -57,8 +60,10 @@ struct Link {
   Link();
   /// Frees the communicators. Effects: collective; only for an orderly end.
   void release();
-  /// Keeps memory that an abandoned send may still read until the process ends.
-  void keep(std::shared_ptr<const void> memory);
+  /// Memory of the collectives' messages. It belongs to its owners, unless a message is given up.
+  void use_memory(std::weak_ptr<const void> memory);
+  /// A message was given up that the library may still read or write: what use_memory named stays from now on.
+  void keep_used_memory();
 
   MPI_Comm control = MPI_COMM_NULL, data = MPI_COMM_NULL, failures = MPI_COMM_NULL;
   int rank = 0, world_size = 1;
@@ -67,22 +72,30 @@ struct Link {
   std::atomic<int> next_control{0}, next_data{0};
 
  private:
-  std::mutex kept_mutex_;
-  std::vector<std::shared_ptr<const void>> kept_;
+  std::mutex used_mutex_;
+  std::vector<std::weak_ptr<const void>> used_;
 };
+
+/// Keeps memory until the process ends: a message that was given up may still touch it, and nobody can say when not.
+void keep_for_ever(std::shared_ptr<const void> memory);
 
 /// Tag of message kind `kind` (0..15) of the object with number `instance`.
 int tag_of(int instance, int kind);
 
 /// A set of messages that are started together and waited for together. Capacity is kept between uses.
+/// Messages are given up when one cannot be started, when a wait fails and when the object goes: receives are
+/// cancelled, sends left to the library. Where one is still open then, the memory of `hold` and of Link::use_memory is
+/// kept for ever.
 class Exchange {
  public:
   explicit Exchange(std::shared_ptr<Link> link) : link_(std::move(link)) {}
-  ~Exchange();  ///< Gives up what is still open: receives are cancelled, sends left to the library.
+  ~Exchange() { abandon(); }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
   void reserve(std::size_t messages);
+  /// Memory of messages that lives as long as they do, at least.
+  void hold(std::shared_ptr<const void> memory) { held_.push_back(std::move(memory)); }
   void send(const void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm);
   void receive(void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm);
   /// Waits for all messages: a short spin, longer the more bytes are on the way, then sleeps of 20 to 200 us.
@@ -91,7 +104,10 @@ class Exchange {
 
  private:
   bool done();
+  void wait_for_all(std::chrono::milliseconds limit, std::string_view stage);
+  bool give_up(std::size_t message) noexcept;
   void abandon() noexcept;
+  void clear() noexcept;
   std::vector<int> missing_ranks();
   void start(void* data, std::int64_t size_bytes, int peer, int tag, MPI_Comm comm, bool receive);
 
@@ -99,6 +115,7 @@ class Exchange {
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;
   std::vector<char> receives_;
+  std::vector<std::shared_ptr<const void>> held_;
   std::int64_t bytes_ = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "link.hpp"
 #include "renai/base/check.hpp"
 #include "renai/comm/mpi.hpp"
+#include "watchdog.hpp"
 
 namespace renai {
 namespace mpi {
@@ -24,6 +25,8 @@ namespace {
 /// A rank that ends because a peer failed gives that peer this long to end the job with its own exit code.
 constexpr std::chrono::milliseconds kPeerEndsFirst{1000};
 constexpr std::chrono::milliseconds kDefaultDeadline{60'000};
+/// Ranks start one after the other and load libraries first, which is no silence yet.
+constexpr std::chrono::milliseconds kStartGrace{1000};
 
 class Session final : public MpiSession {
  public:
@@ -33,6 +36,7 @@ class Session final : public MpiSession {
     // MPI's own end waits for every rank without a limit: only for runs that end well everywhere.
     if (std::uncaught_exceptions() > 0 || link_->board->failed()) return;
     if (owns_mpi_) say_goodbye();
+    const Watchdog watchdog("MPI_Finalize", link_->rank, longest_deadline_.value_or(kDefaultDeadline));
     link_->release();
     if (owns_mpi_) MPI_Finalize();
   }
@@ -58,7 +62,7 @@ class Session final : public MpiSession {
   }
 
  private:
-  /// Meets all ranks a last time, with a deadline, because MPI_Finalize has none.
+  /// Meets all ranks a last time, with a deadline that names the silent ones, which MPI_Finalize has not.
   void say_goodbye() noexcept {
     try {
       mpi::make_control_group(link_, longest_deadline_.value_or(kDefaultDeadline))->barrier("ending the run");
@@ -79,7 +83,8 @@ class Session final : public MpiSession {
 }  // namespace
 }  // namespace mpi
 
-std::unique_ptr<MpiSession> start_mpi() {
+std::unique_ptr<MpiSession> start_mpi(std::chrono::milliseconds watchdog_limit, int launcher_rank) {
+  const mpi::Watchdog watchdog("MPI_Init", launcher_rank, watchdog_limit + mpi::kStartGrace);
   int initialized = 0, provided = MPI_THREAD_SINGLE;
   mpi::check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   if (initialized != 0) {

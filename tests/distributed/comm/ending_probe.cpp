@@ -1,4 +1,6 @@
 // One program per way in which a run ends; ending_test.sh checks mpirun's exit code. Usage: ending_probe CASE.
+#include <mpi.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +30,21 @@ int end_with_errors(renai::MpiSession& mpi, const std::string& what) {
   return 70;
 }
 
+bool stops_in_finalize = false;
+
+/// As the launcher tells it: MPI is not up.
+int launcher_rank() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank != nullptr ? std::atoi(rank) : 0;
+}
+
 }  // namespace
+
+/// MPI's profiling interface: this definition goes before the library's own.
+extern "C" int MPI_Finalize() {
+  if (stops_in_finalize && launcher_rank() == 1) std::raise(SIGSTOP);
+  return PMPI_Finalize();
+}
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
@@ -44,7 +60,13 @@ int main(int argc, char** argv) {
       std::_Exit(error.exit_code());
     }
   }
-  const auto mpi = renai::start_mpi();
+  if (what == "stops-at-start" && launcher_rank() == 1) std::raise(SIGSTOP);
+  const auto mpi = renai::start_mpi(milliseconds{500}, launcher_rank());
+  if (what == "stops-in-finalize") {
+    stops_in_finalize = true;
+    mpi->make_control_group(milliseconds{500})->barrier("meeting");
+    return 0;
+  }
   if (what == "stops-at-end") {
     mpi->make_control_group(milliseconds{500})->barrier("meeting");
     if (mpi->rank() == 1) std::raise(SIGSTOP);

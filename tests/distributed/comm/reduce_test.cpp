@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "allocation_counter.hpp"
 #include "renai/comm/mpi.hpp"
@@ -184,6 +185,48 @@ TEST_F(Reduce, NamesTheMissingRankAndTheStage) {
     EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(rank() == 0 ? last() : 0)));
   }
   EXPECT_LT(testing::seconds_since(start), 5.0);
+}
+
+/// A buffer of `elems` values and their scratch, shared as an arena is.
+std::shared_ptr<const Buffer> make_memory(Device& device, Communicator& comm, std::int64_t elems) {
+  auto memory = std::make_shared<const Buffer>(device.allocate(elems * 4 + comm.tree_reduce_scratch_bytes(elems)));
+  comm.use_memory(memory);
+  return memory;
+}
+
+TEST_F(Reduce, MemoryIsItsOwnersAsLongAsNothingFails) {
+  const auto comm = mpi->make_communicator(kLong);
+  constexpr std::int64_t kElems = 5000;
+  std::weak_ptr<const Buffer> watched;
+  {
+    const auto memory = make_memory(*device, *comm, kElems);
+    watched = memory;
+    comm->tree_reduce(reinterpret_cast<float*>(memory->data()), kElems, memory->data() + kElems * 4, *stream,
+                      "reducing");
+    stream->synchronize();
+  }
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST_F(Reduce, MemoryOfAGivenUpMessageStays) {
+  if (ranks() == 1) GTEST_SKIP() << "needs two ranks";
+  constexpr std::int64_t kElems = 4 << 20;  // Far more than a transport takes without the receiver.
+  const auto comm = mpi->make_communicator(milliseconds{500});
+  meet();
+  if (rank() != 0) {
+    // Nobody takes what rank 0 sends.
+    std::this_thread::sleep_for(milliseconds{1500});
+    return;
+  }
+  std::weak_ptr<const Buffer> watched;
+  {
+    const auto memory = make_memory(*device, *comm, kElems);
+    watched = memory;
+    comm->tree_reduce(reinterpret_cast<float*>(memory->data()), kElems, memory->data() + kElems * 4, *stream,
+                      "reducing");
+    EXPECT_THROW(stream->synchronize(), PeerError);
+  }
+  EXPECT_FALSE(watched.expired());
 }
 
 TEST_F(Reduce, AReportedFailureEndsAReduction) {

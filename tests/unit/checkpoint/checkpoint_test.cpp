@@ -306,21 +306,24 @@ TEST(Store, ALostPointerIsNoLoss) {
   EXPECT_EQ(store.latest(nullptr)->filename(), "step-00000020.h5");
 }
 
-TEST(Layout, TransposesAndDropsPadding) {
-  // K = 2, R = 1, S = 2, C = 2 stored with 3 channels.
-  const std::vector<float> stored{1, 2, 99, 3, 4, 99, 5, 6, 99, 7, 8, 99};
-  EXPECT_EQ(krsc_to_kcrs(stored, 2, 2, 1, 2), (std::vector<float>{1, 3, 2, 4, 5, 7, 6, 8}));
-  EXPECT_EQ(kcrs_to_krsc(std::vector<float>{1, 3, 2, 4, 5, 7, 6, 8}, 2, 2, 1, 2),
-            (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
+TEST(Layout, EveryPartOfARowIsTurnedAround) {
+  // Two rows of a 1 x 2 map with 2 channels, two plain features and a 2 x 1 map with 2 channels.
+  const std::vector<FeaturePart> parts{{1, 2, 2}, {1, 1, 2}, {2, 1, 2}};
+  const std::vector<float> stored{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
+  const std::vector<float> logical{1, 3, 2, 4, 5, 6, 7, 9, 8, 10, 11, 13, 12, 14, 15, 16, 17, 19, 18, 20};
+  EXPECT_EQ(to_logical(stored, parts), logical);
+  EXPECT_EQ(to_stored(logical, parts), stored);
 }
 
 TEST(Layout, RoundTripIsTheIdentity) {
   std::vector<float> values(3 * 5 * 2 * 4);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  const std::vector<float> stored = kcrs_to_krsc(values, 3, 5, 2, 4);
+  const std::vector<FeaturePart> filter{{2, 4, 5}};
+  const std::vector<float> stored = to_stored(values, filter);
   EXPECT_NE(stored, values);
-  EXPECT_EQ(krsc_to_kcrs(stored, 3, 5, 2, 4), values);
-  EXPECT_THROW(kcrs_to_krsc(values, 3, 5, 2, 5), InternalError);
+  EXPECT_EQ(to_logical(stored, filter), values);
+  EXPECT_THROW(to_stored(values, std::vector<FeaturePart>{{2, 5, 5}}), InternalError);
+  EXPECT_THROW(to_stored(values, std::vector<FeaturePart>{{2, 0, 5}}), InternalError);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::message_of;
+using ::testing::Not;
 
 TEST(Augmentation, ParsesAndPrints) {
   for (const std::string text : {"none", "flip", "crop4", "crop12", "crop4,flip"}) {
@@ -27,6 +28,14 @@ TEST(Augmentation, RefusesOtherWordsWithTheNearest) {
   for (const std::string text :
        {"crop", "crop0", "crop-1", "crop4x", "crop99999", "flip,flip", "crop2,crop3", "flip,", ",flip", "none,flip"}) {
     message_of<UserError>([&] { Augmentation::parse(text); });
+  }
+  const auto said = [](const char* text) { return message_of<UserError>([&] { Augmentation::parse(text); }); };
+  EXPECT_THAT(said("non"), HasSubstr("did you mean 'none'?"));
+  EXPECT_THAT(said("crop4,non"), Not(HasSubstr("'none'")));
+  EXPECT_THAT(said("crop4x"), HasSubstr("did you mean 'crop4'?"));
+  for (const char* text : {"none,flip", "flip,none", "none,none", "flip,", ",flip", "flip,flip", "crop2,crop3", "crop0",
+                           "crop99999", "crop"}) {
+    EXPECT_THAT(said(text), AllOf(Not(HasSubstr("did you mean")), HasSubstr("cropN,flip"))) << text;
   }
 }
 

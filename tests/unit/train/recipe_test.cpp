@@ -39,6 +39,9 @@ TEST(Resolution, RefusesWhatIsNotRisingPhases) {
                          {"64@", "is not SIZE@EPOCH"},
                          {"@0", "is not SIZE@EPOCH"},
                          {"64@0,,96@2", "is not SIZE@EPOCH"},
+                         {"64@0,", "is not SIZE@EPOCH"},
+                         {"64,", "is not SIZE@EPOCH"},
+                         {",", "is not SIZE@EPOCH"},
                          {"64@0, 96@2", "is not SIZE@EPOCH"},
                          {"64px", "is not SIZE@EPOCH"},
                          {"64@0,96", "is not SIZE@EPOCH"},
@@ -78,6 +81,8 @@ TEST(Recipe, EveryBadValueIsNamedWithARemedy) {
   };
   const std::vector<Bad> all{
       {[](Recipe& r) { r.device = "referense"; }, "--device referense", "did you mean 'reference'?"},
+      {[](Recipe& r) { r.device = "gpu"; }, "--device gpu", "auto, cpu, cuda, reference"},
+      {[](Recipe& r) { r.device = "abacus"; }, "--device abacus", "use auto, cpu, cuda, reference"},
       {[](Recipe& r) { r.precision = "fp3"; }, "--precision fp3", "did you mean 'fp32'?"},
       {[](Recipe& r) { r.optimizer = "adagradient"; }, "--optimizer adagradient", "sgd"},
       {[](Recipe& r) { r.lr_schedule = "cosin"; }, "--lr-schedule cosin", "did you mean 'cosine'?"},
@@ -144,6 +149,22 @@ TEST(Recipe, RanksMustDivideTheLogicalShards) {
                            " ranks with --logical-shards 8; the number of ranks must divide the logical shards; " +
                            bad.remedy);
   }
+}
+
+TEST(Recipe, ThereIsAtLeastOneRankAndOneShard) {
+  Recipe recipe;
+  EXPECT_THROW(verify_ranks(recipe, 0), InternalError);
+  EXPECT_THROW(verify_ranks(recipe, -2), InternalError);
+  recipe.logical_shards = 0;
+  EXPECT_THROW(verify_ranks(recipe, 2), UserError);
+}
+
+TEST(Recipe, AFaultNeedsARankThatExists) {
+  Recipe recipe;
+  recipe.inject_fault = "exit@3:1";
+  EXPECT_NO_THROW(verify_ranks(recipe, 2));
+  const std::string message = message_of<UserError>([&] { verify_ranks(recipe, 1); });
+  EXPECT_EQ(message, "--inject-fault exit@3:1; the ranks are 0 to 0; name one of them");
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

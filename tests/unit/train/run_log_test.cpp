@@ -194,6 +194,33 @@ TEST(RunLog, AContinuedRunAppends) {
   EXPECT_FALSE(std::filesystem::exists(folder / "run.1"));
 }
 
+TEST(RunLog, TheSummaryOfAnEarlierAttemptIsNotThatOfAContinuedRun) {
+  const Folder folder;
+  for (const int rank : {0, 1}) {
+    std::filesystem::create_directories(folder / "run");
+    spill(folder / "run/summary.json", "earlier");
+    const RunLog log(folder / "run", rank, true);
+    EXPECT_EQ(std::filesystem::exists(folder / "run/summary.json"), rank != 0);
+  }
+}
+
+TEST(RunLog, AFailureIsWrittenWhateverElseFails) {
+  const Folder folder;
+  const Log console;
+  Summary summary;
+  summary.steps = 3;
+  RunLog log(folder / "run", 0, false);
+  log.finish_failed(summary, "no peers", console);
+  const json found = json::parse(slurp(folder / "run/summary.json"));
+  EXPECT_EQ(found["status"], "failed");
+  EXPECT_EQ(found["error"], "no peers");
+  EXPECT_EQ(found["steps"], 3);
+  std::filesystem::remove_all(folder / "run");
+  spill(folder / "run", "no folder any more");
+  log.finish_failed(summary, "no peers", console);
+  EXPECT_EQ(slurp(folder / "run"), "no folder any more");
+}
+
 TEST(RunLog, OtherRanksWriteNothing) {
   const Folder folder;
   RunLog log(folder / "run", 1, false);

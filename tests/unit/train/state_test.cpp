@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 
+#include "model_builder.hpp"
 #include "train_case.hpp"
 
 namespace renai {
@@ -22,8 +23,10 @@ struct Trained {
   Blueprint blueprint;
   Engine engine;
 
-  explicit Trained(const std::string& model, std::uint64_t seed = 1)
-      : blueprint(make_blueprint(small_recipe(model, 4, 2), shape(), *rank.run().backend, *rank.run().communicator)),
+  explicit Trained(const std::string& model, std::uint64_t seed = 1) : Trained(load_model(model), seed) {}
+  explicit Trained(const ModelSpec& model, std::uint64_t seed = 1)
+      : blueprint(make_blueprint(small_recipe(model.name, 4, 2), shape(), *rank.run().backend, *rank.run().communicator,
+                                 {.model = model})),
         engine(blueprint, rank.run()) {
     initialize_state(engine, seed);
   }
@@ -142,6 +145,67 @@ TEST(State, LinearAfterFlattenIsSavedInTheOrderOfChannelsHeightWidth) {
   for (std::int64_t i = 0; i < 84 * 120; ++i) {
     ASSERT_EQ(plain_stored[static_cast<std::size_t>(i / 120 * plain_stride + i % 120)],
               second[static_cast<std::size_t>(i)]);
+  }
+}
+
+/// Two maps of different sizes, flattened and put together, with a batch norm and a linear layer behind them.
+ModelSpec flattened_maps() {
+  testing::ModelBuilder model;
+  model.conv("a", "input", 3).pool(LayerKind::max_pool, "a.pool", "a", 4);  // 4 x 4 x 3
+  model.conv("b", "input", 5).pool(LayerKind::max_pool, "b.pool", "b", 8);  // 2 x 2 x 5
+  model.layer(LayerKind::flatten, "a.flat", {"a.pool"}).layer(LayerKind::flatten, "b.flat", {"b.pool"});
+  model.linear("plain", "b.flat", 7);
+  model.layer(LayerKind::concat, "all", {"a.flat", "plain", "b.flat"}).layer(LayerKind::batch_norm, "bn", {"all"});
+  model.layer(LayerKind::relu, "relu", {"bn"}).linear("fc", "relu");
+  return model.spec();
+}
+
+/// Where PyTorch's torch.cat([a.flatten(1), plain, b.flatten(1)], 1) has the feature that memory has at `stored`.
+std::size_t place_in_torch(std::size_t stored) {
+  if (stored < 48) return stored % 3 * 16 + stored / 3;
+  if (stored < 48 + 7) return stored;
+  const std::size_t at = stored - 55;
+  return 55 + at % 5 * 4 + at / 5;
+}
+
+TEST(State, FeaturesBehindAConcatOfFlattenedMapsAreSavedInTheOrderOfTorch) {
+  Trained one(flattened_maps());
+  const StateDict state = counted(gather_state(one.engine, {}));
+  restore_state(one.engine, state, "file", false);
+  EXPECT_TRUE(equal(counted(gather_state(one.engine, {})), state));
+  constexpr std::size_t kFeatures = 48 + 7 + 20;
+  const auto check = [&](const std::string& group, const std::string& name, TensorId id, std::size_t rows) {
+    const std::vector<float> logical = floats(state.find(group, name)), stored = one.stored(one.place(id));
+    ASSERT_EQ(logical.size(), rows * kFeatures) << name;
+    const std::size_t stride = stored.size() / rows;
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (std::size_t i = 0; i < kFeatures; ++i) {
+        ASSERT_EQ(stored[row * stride + i], logical[row * kFeatures + place_in_torch(i)])
+            << name << " " << row << " " << i;
+      }
+    }
+  };
+  check("weights", "fc.weight", one.param("fc.weight").weight, 3);
+  check("optimizer", "fc.weight.momentum", one.param("fc.weight").momentum, 3);
+  check("weights", "bn.weight", one.param("bn.weight").weight, 1);
+  check("weights", "bn.bias", one.param("bn.bias").weight, 1);
+  check("bn_running", "bn.running_mean", one.blueprint.graph.norms().at(0).running_mean, 1);
+  check("bn_running", "bn.running_var", one.blueprint.graph.norms().at(0).running_var, 1);
+}
+
+/// A program that only evaluates has other graphs and shapes, and reads the same files.
+TEST(State, LayoutsAreTheSameForEvaluationAlone) {
+  for (const ModelSpec& model : {load_model("lenet5"), load_model("cnn-small"), flattened_maps()}) {
+    OneRank rank;
+    std::vector<std::vector<ParamLayout>> layouts;
+    for (const bool training : {true, false}) {
+      DataShape data = Trained::shape();
+      data.val_samples = 8;
+      const Blueprint blueprint = make_blueprint(small_recipe(model.name, 4, 2), data, *rank.run().backend,
+                                                 *rank.run().communicator, {.training = training, .model = model});
+      layouts.push_back(param_layouts(blueprint.graph, blueprint.shapes.front()));
+    }
+    EXPECT_EQ(layouts[0], layouts[1]) << model.name;
   }
 }
 

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""renai bench: its synthetic data on one host and on several, whose temporary folders are their own."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import renai_cli  # noqa: E402
+
+WORDS = ["bench", "step", "--model", "mlp", "--global-batch", 16, "--image-size", 8, "--steps", 2, "--warmup", 1, "--json"]
+
+
+class BenchStepTest(renai_cli.FolderTest):
+    def check(self, process, ranks):
+        result = json.loads(next(line for line in self.succeeds(process).splitlines() if line.startswith("{")))
+        self.assertEqual(result["world_size"], ranks)
+        self.assertEqual(result["steps"], 2)
+
+    def test_ranks_of_one_host_share_the_data(self):
+        env = renai_cli.environment(TMPDIR=str(self.folder))
+        self.check(renai_cli.on_ranks(2, *WORDS, env=env), 2)
+        self.assertEqual(list(self.folder.glob("renai-bench-*")), [])
+
+    def test_every_host_has_its_own(self):
+        """Hosts are played by name spaces: a host name and a temporary folder for each."""
+        if shutil.which("unshare") is None or renai_cli.run(["unshare", "--uts", "hostname", "host0"]).returncode != 0:
+            self.skipTest("this user may not name a host")
+        script = self.folder / "start.sh"
+        script.write_text("#!/bin/sh\n"
+                          "host=host$((OMPI_COMM_WORLD_RANK / 2))\n"
+                          f"mkdir -p {self.folder}/$host\n"
+                          f"export TMPDIR={self.folder}/$host\n"
+                          f"exec unshare --uts sh -c 'hostname '$host'; exec \"$0\" \"$@\"' {renai_cli.renai()} \"$@\"\n")
+        script.chmod(0o755)
+        self.check(renai_cli.run([renai_cli.SOURCE / "ci" / "mpiexec.sh", 4, script, *WORDS]), 4)
+        for host in ("host0", "host1"):
+            self.assertEqual(list((self.folder / host).glob("renai-bench-*")), [])
+
+
+if __name__ == "__main__":
+    renai_cli.main()
