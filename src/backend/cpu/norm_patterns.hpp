@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <optional>
 
+#include "implementation.hpp"
 #include "loops/loops.hpp"
-#include "scope.hpp"
 
 namespace renai::cpu {
 
