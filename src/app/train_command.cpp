@@ -129,6 +129,7 @@ std::vector<std::pair<std::string, std::string>> trace_header(const Recipe& reci
                                                           {"device", device.model},
                                                           {"instruction_set", device.instruction_set},
                                                           {"backend", run.backend->name()},
+                                                          {"precision", recipe.precision},
                                                           {"library", run.backend->library()},
                                                           {"kernel_plan", hex64(kernel_plan_hash(blueprint.book))},
                                                           {"data", data_digest},

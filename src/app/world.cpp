@@ -48,7 +48,7 @@ Precision parse_precision(const std::string& name) {
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}) {
     if (precision_name(precision) == name) return precision;
   }
-  throw UserError("--precision " + name, "unknown precision", "use fp32");
+  throw UserError("--precision " + name, "unknown precision", "use fp32, tf32, bf16 or fp16");
 }
 
 }  // namespace

@@ -72,6 +72,36 @@ void scale(float* values, std::int64_t elems, float factor) {
   for (std::int64_t i = 0; i < elems; ++i) values[i] *= factor;
 }
 
+LossScale next_loss_scale(LossScale now, bool finite, const RangeParams& params) {
+  if (!params.dynamic_loss_scale) return now;
+  if (!finite) return {std::max(params.loss_scale_floor, now.scale * params.loss_scale_backoff), 0.0f};
+  now.good_steps += 1.0f;
+  if (now.good_steps < static_cast<float>(params.loss_scale_interval)) return now;
+  return {std::min(params.loss_scale_ceiling, now.scale * params.loss_scale_growth), 0.0f};
+}
+
+std::uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FFFu;
+  return static_cast<std::uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
+std::uint16_t to_f16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return 0x7FFFu;
+  constexpr std::uint32_t kOverflow = 0x477FF000u;  // 65520: half way between 65504 and what would follow
+  if (magnitude >= kOverflow) return static_cast<std::uint16_t>(sign | 0x7C00u);
+  constexpr std::uint32_t kLeastNormal = 0x38800000u;  // 2^-14
+  if (magnitude < kLeastNormal) {
+    // Adding 1/2 leaves the value in units of 2^-24 at the end of the mantissa, rounded by the addition.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3F000000u));
+  }
+  const std::uint32_t rounded = magnitude + 0xFFFu + (magnitude >> 13 & 1u);
+  return static_cast<std::uint16_t>(sign | ((rounded >> 13) - (std::uint32_t{127 - 15} << 10)));
+}
+
 void sgd(const float* __restrict grad, float* __restrict weights, float* __restrict momentum, std::int64_t elems,
          const SgdStep& step) {
   const float lr = step.lr, mu = step.momentum, decay = step.weight_decay;

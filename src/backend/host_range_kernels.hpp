@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "renai/graph/op.hpp"
+
 namespace renai::host_range {
 
 /// Elements of one block of a norm: a constant, so the sum does not depend on ranks, threads or buckets.
@@ -21,6 +23,17 @@ double sum_of_squares(const float* values, std::int64_t elems);
 bool all_finite(const float* values, std::int64_t elems);
 
 void scale(float* values, std::int64_t elems, float factor);
+
+/// The loss scale and its history, as they stand in `scalars`.
+struct LossScale {
+  float scale = 1, good_steps = 0;
+};
+/// What a step makes of it: see RangeParams.
+LossScale next_loss_scale(LossScale now, bool finite, const RangeParams& params);
+
+/// Rounds to nearest even; overflow gives infinity, what is not a number stays so.
+std::uint16_t to_bf16(float value);
+std::uint16_t to_f16(float value);
 
 struct SgdStep {
   float lr = 0, momentum = 0, weight_decay = 0;

@@ -37,6 +37,7 @@ class RangeRecorder {
       case RangeOp::check_and_scale: return check_and_scale();
       case RangeOp::sgd: return sgd();
       case RangeOp::update_statistics: return update_statistics();
+      case RangeOp::cast_weights: return cast_weights();
       case RangeOp::fold_batch_norm: return fold_batch_norm();
       case RangeOp::accumulate: return accumulate();
       case RangeOp::reduce_accumulators: return reduce_accumulators();
@@ -125,7 +126,8 @@ class RangeRecorder {
     context_.communicator->tree_reduce(values.data, values.elems, context_.at(scratch), stream_, stage());
   }
 
-  /// A gradient or loss that is not finite skips the step: the optimizer and the statistics stay as they are.
+  /// A gradient or loss that is not finite skips the step: the optimizer and the statistics stay as they are, and a
+  /// dynamic loss scale shrinks.
   /// The norm adds parameters in the graph's order, so that it does not depend on the borders of the buckets.
   void check_and_scale() {
     const Values grad = values_of(node_.inputs.at(0)), metrics = values_of(node_.inputs.at(1));
@@ -134,8 +136,11 @@ class RangeRecorder {
       const DTensor& place = plan_.tensor(param.grad);
       if (place.placed()) params.push_back({tensor(param.grad), place.size_bytes / std::int64_t{sizeof(float)}});
     }
-    const float factor = 1.0f / static_cast<float>(node_.params.logical_shards), clip = node_.params.clip_norm;
-    stream_.enqueue([grad, metrics, params = std::move(params), factor, clip, scalars = scalars()] {
+    stream_.enqueue([grad, metrics, params = std::move(params), range = node_.params, scalars = scalars()] {
+      const host_range::LossScale loss_scale{scalars[names::kScalarLossScale], scalars[names::kScalarGoodSteps]};
+      const float factor =
+          1.0f / (static_cast<float>(range.logical_shards) * (range.dynamic_loss_scale ? loss_scale.scale : 1.0f));
+      const float clip = range.clip_norm;
       host_range::scale(grad.data, grad.elems, factor);
       const bool finite =
           host_range::all_finite(grad.data, grad.elems) && host_range::all_finite(metrics.data, metrics.elems);
@@ -149,6 +154,9 @@ class RangeRecorder {
       scalars[names::kScalarSkip] = finite ? 0.0f : 1.0f;
       scalars[names::kScalarSkippedSteps] += finite ? 0.0f : 1.0f;
       scalars[names::kScalarBadSteps] = finite ? 0.0f : scalars[names::kScalarBadSteps] + 1.0f;
+      const host_range::LossScale next = host_range::next_loss_scale(loss_scale, finite, range);
+      scalars[names::kScalarLossScale] = next.scale;
+      scalars[names::kScalarGoodSteps] = next.good_steps;
     });
   }
 
@@ -184,6 +192,16 @@ class RangeRecorder {
         host_range::update_running(pair.running, pair.batch, pair.elems, pair.momentum, shards);
       }
     });
+  }
+
+  void cast_weights() {
+    const Values weights = values_of(node_.inputs.at(0));
+    const Region& half = region(node_.outputs.at(0));
+    RENAI_CHECK(half.size_bytes >= 2 * weights.elems, "'" + node_.name + "' has room for half weights");
+    auto* out = reinterpret_cast<std::uint16_t*>(context_.at(half));
+    const auto convert = context_.book->half_dtype == DType::f16 ? host_range::to_f16 : host_range::to_bf16;
+    stream_.enqueue(
+        [weights, out, convert] { std::transform(weights.data, weights.data + weights.elems, out, convert); });
   }
 
   void fold_batch_norm() {

@@ -135,7 +135,8 @@ bool known_region(const std::string& name) {
   for (const std::string_view root :
        {region::kMetrics, region::kBnBatch, region::kShardValues, region::kBnRunning, region::kBnFolded,
         region::kScalars, region::kAccumulators, region::kDigests, region::kSlotA, region::kSlotB, region::kStaged,
-        region::kWeights, region::kGrad, region::kMomentum, region::kCommScratch, region::kTransient}) {
+        region::kWeights, region::kWeightsHalf, region::kGrad, region::kMomentum, region::kCommScratch,
+        region::kTransient}) {
     if (name == root) return true;
   }
   for (const std::string_view parent : {region::kWeights, region::kGrad, region::kMomentum}) {
@@ -153,6 +154,7 @@ std::pair<std::size_t, std::size_t> least_regions(RangeOp op) {
     case RangeOp::zero:
     case RangeOp::clear_accumulators: return {0, 1};
     case RangeOp::merge_shard: return {2, 1};
+    case RangeOp::cast_weights:
     case RangeOp::tree_reduce:
     case RangeOp::reduce_accumulators:
     case RangeOp::digest: return {1, 1};

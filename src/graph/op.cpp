@@ -92,19 +92,11 @@ std::string_view activation_name(Activation kind) {
 }
 
 std::string_view range_op_name(RangeOp op) {
-  constexpr std::array<std::string_view, 13> kNames{"copy_slot",
-                                                    "zero",
-                                                    "merge_shard",
-                                                    "tree_reduce",
-                                                    "check_and_scale",
-                                                    "sgd",
-                                                    "update_statistics",
-                                                    "fold_batch_norm",
-                                                    "accumulate",
-                                                    "clear_accumulators",
-                                                    "reduce_accumulators",
-                                                    "read_back",
-                                                    "digest"};
+  constexpr std::array<std::string_view, 14> kNames{
+      "copy_slot",       "zero",       "merge_shard",        "tree_reduce",
+      "check_and_scale", "sgd",        "update_statistics",  "cast_weights",
+      "fold_batch_norm", "accumulate", "clear_accumulators", "reduce_accumulators",
+      "read_back",       "digest"};
   static_assert(kNames.size() == static_cast<std::size_t>(RangeOp::digest) + 1);
   RENAI_CHECK(static_cast<std::size_t>(op) < kNames.size(), "range operation out of range");
   return kNames[static_cast<std::size_t>(op)];
@@ -113,9 +105,15 @@ std::string_view range_op_name(RangeOp op) {
 std::string print(const OpParams& params) { return std::visit(ParamsPrinter{}, params); }
 
 std::string print(const RangeParams& params) {
-  return "momentum " + float_text(params.momentum) + (params.nesterov ? " nesterov" : "") + " weight_decay " +
-         float_text(params.weight_decay) + " clip_norm " + float_text(params.clip_norm) + " shards " +
-         std::to_string(params.logical_shards) + "/" + std::to_string(params.local_shards);
+  std::string text = "momentum " + float_text(params.momentum) + (params.nesterov ? " nesterov" : "") +
+                     " weight_decay " + float_text(params.weight_decay) + " clip_norm " + float_text(params.clip_norm) +
+                     " shards " + std::to_string(params.logical_shards) + "/" + std::to_string(params.local_shards);
+  if (params.dynamic_loss_scale) {
+    text += " loss_scale interval " + std::to_string(params.loss_scale_interval) + " growth " +
+            float_text(params.loss_scale_growth) + " backoff " + float_text(params.loss_scale_backoff) + " floor " +
+            float_text(params.loss_scale_floor) + " ceiling " + float_text(params.loss_scale_ceiling);
+  }
+  return text;
 }
 
 }  // namespace renai

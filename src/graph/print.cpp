@@ -45,6 +45,7 @@ std::string options_text(const ComputationGraph& graph) {
          " label_smoothing " + float_text(o.label_smoothing) + " momentum " + float_text(o.momentum) +
          (o.nesterov ? " nesterov" : "") + " weight_decay " + float_text(o.weight_decay) +
          (o.bn_weight_decay ? " bn_weight_decay" : "") + " clip_norm " + float_text(o.clip_norm) +
+         (o.half_weights ? " half_weights" : "") + (o.dynamic_loss_scale ? " dynamic_loss_scale" : "") +
          (o.parallel_branches ? " parallel_branches" : "") + " deep_buckets " + number(graph.deep_buckets()) + "\n";
 }
 

@@ -88,6 +88,7 @@ class RangeGraphs {
     const std::string grad(region::kGrad), scalars(region::kScalars), metrics(region::kMetrics);
     RangeParams scaling = shard_params_;
     scaling.clip_norm = parts_.options.clip_norm;
+    scaling.dynamic_loss_scale = parts_.options.dynamic_loss_scale;
     add(GraphId::NAN_CHECK_AND_GRAD_SCALING, RangeOp::check_and_scale, {grad, metrics}, {grad, scalars}, scaling);
     for (const Segment& segment : segments_) {
       RangeParams update = shard_params_;
@@ -98,6 +99,10 @@ class RangeGraphs {
       const std::string momentum = region::child(region::kMomentum, segment.name);
       add(GraphId::OPTIMIZER, RangeOp::sgd, {region::child(region::kGrad, segment.name), weights, momentum, scalars},
           {weights, momentum}, update);
+    }
+    if (parts_.options.half_weights) {
+      add(GraphId::CAST_MAIN, RangeOp::cast_weights, {std::string(region::kWeights)},
+          {std::string(region::kWeightsHalf)});
     }
     if (!has_norms()) return;
     const std::string running(region::kBnRunning);

@@ -39,6 +39,8 @@ class BookVerifier {
     }
     require(book_.padded_c.empty() || book_.padded_c.size() == graph_.tensors().size(),
             "padded_c has not one entry for each tensor of the graph");
+    require(book_.half_dtype == DType::bf16 || book_.half_dtype == DType::f16,
+            "half weights cannot be stored as " + std::string(dtype_name(book_.half_dtype)));
     check_dtypes();
     plan_detail::check_in_place(book_, graph_);
   }
@@ -146,7 +148,7 @@ std::string entry_line(const KernelEntry& entry) {
 }
 
 std::string book_tail(const KernelBook& book) {
-  std::string text;
+  std::string text = book.half_dtype == DType::bf16 ? "" : "half " + std::string(dtype_name(book.half_dtype)) + "\n";
   for (std::size_t i = 0; i < book.tensors.size(); ++i) {
     text +=
         "book tensor " + std::to_string(i) + " " + book.tensors[i].name + " " + list(book.tensors[i].size_bytes) + "\n";

@@ -23,6 +23,7 @@ class Layout {
 
   RegionLayout run() {
     place_params(names::kWeights, &ParamInfo::weight);
+    if (graph_.options().half_weights) place_block(names::kWeightsHalf, layout_.regions.front().size_bytes / 2);
     place_shard(std::string(names::kShardValues), "", true);
     for (int level = 0; (1 << level) < graph_.local_shards(); ++level) {
       place_shard(names::counter(level), names::counter(level) + ".", false);

@@ -156,6 +156,7 @@ class PlanVerifier {
       RegionVerifier(plans_[i]).run();
       check_tensors(i);
       check_param_offsets(plans_[i]);
+      check_half_weights(plans_[i]);
     }
     check_equal_offsets();
     find_groups();
@@ -234,6 +235,14 @@ class PlanVerifier {
       if (weight != inner(param.grad, region_name::kGrad) || weight != inner(param.momentum, region_name::kMomentum)) {
         fail_plan(plan, "parameter '" + param.name + "' has different places in weights, grad and momentum");
       }
+    }
+  }
+
+  void check_half_weights(const MemoryPlan& plan) const {
+    const bool has = plan.has_region(region_name::kWeightsHalf);
+    if (has != graph_.options().half_weights) fail_plan(plan, "the region of half weights is missing or surplus");
+    if (has && 2 * plan.region(region_name::kWeightsHalf).size_bytes < plan.region(region_name::kWeights).size_bytes) {
+      fail_plan(plan, "the region of half weights is too small");
     }
   }
 

@@ -163,6 +163,13 @@ T scalar(const StateDict& state, const std::string& name, DType dtype, const std
 
 }  // namespace
 
+namespace {
+
+/// The kernels' copy of the weights follows each upload. Any variant's slot does: the graph is shape-invariant.
+void refresh_half_weights(Engine& engine) { engine.launch(0, GraphId::CAST_MAIN); }
+
+}  // namespace
+
 void initialize_state(Engine& engine, std::uint64_t seed) {
   const Blueprint& blueprint = engine.blueprint();
   const ComputationGraph& graph = blueprint.graph;
@@ -181,8 +188,9 @@ void initialize_state(Engine& engine, std::uint64_t seed) {
     upload_floats(engine, var, std::vector<float>(static_cast<std::size_t>(var.shape.elems()), 1.0f));
   }
   std::vector<float> scalars(region_name::kScalarCount, 0.0f);
-  scalars[region_name::kScalarLossScale] = 1.0f;
+  scalars[region_name::kScalarLossScale] = graph.options().dynamic_loss_scale ? region_name::kInitialLossScale : 1.0f;
   engine.upload(plan.region(region_name::kScalars).offset_bytes, std::as_bytes(std::span(scalars)));
+  refresh_half_weights(engine);
 }
 
 StateDict gather_state(Engine& engine, const Progress& progress) {
@@ -244,6 +252,7 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
       restore_param(engine, layout, tensor, place);
     }
   }
+  refresh_half_weights(engine);
   Progress progress;
   if (weights_only) return progress;
   progress.step = scalar<std::int64_t>(state, "step", DType::i64, file);

@@ -15,7 +15,10 @@
 //             wait shard_done; CAST_FIRST_GRAD; record merged
 //   COMM      after the last shard: wait bucket[b] or its merge; DEEP_COMM part b; ...
 //             FIRST_COMM; STATS_COMM; record comm_done
-//   UPDATE    wait comm_done or shard_done; check, optimizer, statistics, metrics; record step_done
+//   UPDATE    wait comm_done or shard_done; check, optimizer, half weights, statistics, metrics; record step_done
+//
+// The next step's zero_done stands behind all of that on UPDATE, so its forward pass sees the new weights of either
+// precision.
 
 namespace renai {
 namespace {
@@ -172,6 +175,7 @@ void StepSchedule::finish_step(std::int64_t step, int variant, bool last) {
   update.wait(engine_->has(variant, GraphId::FIRST_COMM) ? *comm_done_ : *shard_done_);
   engine_->launch(variant, GraphId::NAN_CHECK_AND_GRAD_SCALING);
   engine_->launch(variant, GraphId::OPTIMIZER);
+  engine_->launch(variant, GraphId::CAST_MAIN);
   engine_->launch(variant, GraphId::UPDATE_STATS);
   engine_->launch(variant, last ? GraphId::ACCUM_METRICS_TRAIN_LAST : GraphId::ACCUM_METRICS);
   update.record(*step_done_[static_cast<std::size_t>(step % kStepsInFlight)]);

@@ -96,6 +96,12 @@ struct DeepLearningTask::Impl {
     }
   }
 
+  std::string loss_scale_text(const float* scalars) const {
+    if (!engine->blueprint().graph.options().dynamic_loss_scale) return {};
+    const auto scale = static_cast<std::int64_t>(scalars[region_name::kScalarLossScale]);
+    return ", though the loss scale fell to " + std::to_string(scale);
+  }
+
   void note_step(std::int64_t step) {
     const std::span<const float> values = engine->read_back(step);
     const float* metrics = values.data();
@@ -110,7 +116,7 @@ struct DeepLearningTask::Impl {
     if (static_cast<std::int64_t>(scalars[region_name::kScalarBadSteps]) >= options.recipe->max_bad_steps) {
       throw UserError("training diverged at step " + std::to_string(step),
                       "the gradients of " + std::to_string(options.recipe->max_bad_steps) +
-                          " steps in a row were not finite (--max-bad-steps)",
+                          " steps in a row were not finite (--max-bad-steps)" + loss_scale_text(scalars),
                       "lower --lr, lengthen --warmup-epochs or set --clip-norm");
     }
     ++window.steps;
@@ -278,6 +284,7 @@ struct DeepLearningTask::Impl {
     summary.world_size = engine->run().control->world_size();
     summary.logical_shards = recipe.logical_shards;
     summary.device = engine->run().backend->name();
+    summary.precision = recipe.precision;
     summary.model = recipe.model;
     summary.library = engine->run().backend->library();
     summary.seed = recipe.seed;

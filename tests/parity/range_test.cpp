@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -130,8 +131,8 @@ TEST_F(RangeParity, MergeShardIsTheBalancedTree) {
 
 class CheckAndScale : public RangeParity {
  protected:
-  void prepare(float clip_norm) {
-    RangeParams params;
+  void prepare(float clip_norm, const RangeParams& scaling = {}) {
+    RangeParams params = scaling;
     params.logical_shards = 4;
     params.clip_norm = clip_norm;
     build(RangeOp::check_and_scale, params, {"grad", "metrics"}, {"grad", "scalars"});
@@ -203,6 +204,79 @@ TEST_F(CheckAndScale, AnyValueThatIsNotFiniteSkipsTheStep) {
     EXPECT_EQ(scalar(names::kScalarSkippedSteps), 2.0f);
     EXPECT_EQ(scalar(names::kScalarBadSteps), 0.0f);
   }
+}
+
+/// The gradient of a scaled loss is unscaled; an overflow skips the step and halves the scale, good steps double it.
+TEST_F(CheckAndScale, ADynamicLossScaleShrinksAndGrows) {
+  RangeParams scaling;
+  scaling.dynamic_loss_scale = true;
+  scaling.loss_scale_interval = 3;
+  prepare(0.0f, scaling);
+  const auto set_scale = [&](float scale) {
+    harness_->region_floats(names::kScalars)[names::kScalarLossScale] = scale;
+  };
+  const auto scaled = [](std::vector<float> values, float factor) {
+    for (float& value : values) value *= factor;
+    return values;
+  };
+  set_scale(1024.0f);
+  harness_->set(weight_.grad, scaled(w_, 4 * 1024.0f));
+  harness_->set(bias_.grad, scaled(b_, 4 * 1024.0f));
+  harness_->run();
+  EXPECT_EQ(harness_->get(weight_.grad), w_);
+  EXPECT_EQ(harness_->get(bias_.grad), b_);
+  EXPECT_NEAR(scalar(names::kScalarGradNorm), norm_of_scaled_, 1e-6 * norm_of_scaled_) << "of the gradient itself";
+  EXPECT_EQ(scalar(names::kScalarLossScale), 1024.0f);
+  EXPECT_EQ(scalar(names::kScalarGoodSteps), 1.0f);
+
+  std::vector<float> broken = w_;
+  broken[1] = std::numeric_limits<float>::infinity();
+  harness_->set(weight_.grad, broken);
+  harness_->run();
+  EXPECT_EQ(scalar(names::kScalarSkip), 1.0f);
+  EXPECT_EQ(scalar(names::kScalarLossScale), 512.0f);
+  EXPECT_EQ(scalar(names::kScalarGoodSteps), 0.0f);
+  EXPECT_EQ(scalar(names::kScalarSkippedSteps), 1.0f);
+  harness_->set(weight_.grad, w_);
+  for (const auto& [scale, good] : {std::pair{512.0f, 1.0f}, {512.0f, 2.0f}, {1024.0f, 0.0f}, {1024.0f, 1.0f}}) {
+    harness_->run();
+    EXPECT_EQ(scalar(names::kScalarSkip), 0.0f);
+    EXPECT_EQ(scalar(names::kScalarLossScale), scale);
+    EXPECT_EQ(scalar(names::kScalarGoodSteps), good);
+  }
+  set_scale(1.0f);
+  harness_->region_floats(names::kMetrics)[0] = std::numeric_limits<float>::quiet_NaN();
+  harness_->run();
+  EXPECT_EQ(scalar(names::kScalarLossScale), 1.0f) << "the floor";
+}
+
+/// Each element at half the distance from the region's start, nearest in the book's half type.
+TEST_F(RangeParity, CastWeightsRoundsEveryElement) {
+  graph_.parts().options.half_weights = true;
+  OpHarness& harness =
+      build(RangeOp::cast_weights, {}, {std::string(names::kWeights)}, {std::string(names::kWeightsHalf)});
+  harness.poison();
+  for (float& value : harness.region_floats(names::kWeights)) value = 0.0f;
+  const std::vector<float> weights = fill(weight_.weight);
+  fill(bias_.weight);
+  harness.run();
+  const bool f16 = harness.book().half_dtype == DType::f16;
+  const auto decode = [f16](std::uint16_t half) {
+    if (!f16) return double{std::bit_cast<float>(std::uint32_t{half} << 16)};
+    const double magnitude =
+        (half & 0x7C00) == 0 ? std::ldexp(half & 1023, -24) : std::ldexp(1024 + (half & 1023), (half >> 10 & 31) - 25);
+    return (half & 0x8000) != 0 ? -magnitude : magnitude;
+  };
+  const std::span<const std::byte> half = harness.region(names::kWeightsHalf);
+  const std::span<const float> all = harness.region_floats(names::kWeights);
+  ASSERT_GE(half.size(), 2 * all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, half.data() + 2 * i, sizeof bits);
+    const double unit = f16 ? 0x1p-11 : 0x1p-8;
+    ASSERT_NEAR(decode(bits), double{all[i]}, unit * std::abs(double{all[i]}) + 0x1p-25) << i;
+  }
+  EXPECT_EQ(harness.get(weight_.weight), weights);
 }
 
 /// Three steps from a zero buffer against the published rule in fp64.

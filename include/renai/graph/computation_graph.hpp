@@ -112,6 +112,8 @@ struct GraphOptions {
   float weight_decay = 0.0f;
   bool bn_weight_decay = false;  ///< Also decay batch-norm parameters and biases.
   float clip_norm = 0.0f;
+  bool half_weights = false;         ///< Keep a half-precision copy of the weights for the kernels (CAST_MAIN).
+  bool dynamic_loss_scale = false;   ///< The gradient of the loss is scaled, by a factor that grows and shrinks.
   std::vector<int> bucket_of_param;  ///< From plan::assign_buckets; empty: one deep bucket.
   bool parallel_branches = false;    ///< Spread independent operators (residual projections) over two branches.
 };

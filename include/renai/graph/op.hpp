@@ -95,7 +95,7 @@ struct DropoutParams {
 };
 /// Loss of a row: lambda * ce(label) + (1 - lambda) * ce(mix_label), each with smoothing. `metrics` are the shard's
 /// sums over rows {weight * loss, weight, weight * top1 hit, weight * top5 hit}; dlogits = weight * d loss / N, N the
-/// shard's rows.
+/// shard's rows, times the loss scale in `scalars` where the graph has a dynamic one.
 struct LossParams {
   float label_smoothing = 0.0f;
 };
@@ -119,10 +119,12 @@ enum class RangeOp : std::uint8_t {
   merge_shard,         ///< in: shard values, counter.0..counter.L-1 parts; out: shard values. Binary counter by
                        ///< control.local_shard.
   tree_reduce,         ///< in/out: values. Fixed balanced tree across ranks, sum.
-  check_and_scale,     ///< in: grad, metrics; out: grad, scalars. Finite check, scale by 1/V, global norm, clip.
+  check_and_scale,     ///< in: grad, metrics; out: grad, scalars. Finite check, scale by 1 / (V * loss scale), global
+                       ///< norm, clip; the loss scale of the next step.
   sgd,                 ///< in: grad w momentum scalars; out: w momentum. Skipped when scalars.skip.
   update_statistics,   ///< in: bn_batch, scalars; out: bn_running. Mean over V shards, one running update; skipped
                        ///< likewise.
+  cast_weights,        ///< in: weights; out: weights_half. Rounds every element to the kernel book's half type.
   fold_batch_norm,     ///< in: bn_running, weights; out: bn_folded.
   accumulate,          ///< in: metrics, scalars; out: accumulators. By control.phase (and control.shard in validation).
   clear_accumulators,  ///< out: accumulators.
@@ -138,6 +140,11 @@ struct RangeParams {
   float clip_norm = 0.0f;  ///< 0: off.
   int logical_shards = 1;
   int local_shards = 1;
+  /// check_and_scale: a step that is not finite shrinks the loss scale by `backoff`, down to `floor`; `interval` good
+  /// steps in a row let it grow by `growth`, up to `ceiling`.
+  bool dynamic_loss_scale = false;
+  int loss_scale_interval = 2000;
+  float loss_scale_growth = 2.0f, loss_scale_backoff = 0.5f, loss_scale_floor = 1.0f, loss_scale_ceiling = 0x1.0p24f;
 };
 
 std::string_view op_kind_name(OpKind kind);

@@ -10,9 +10,10 @@
 
 namespace renai::region_name {
 
-inline constexpr std::string_view kWeights = "weights";    // + "." + segment
-inline constexpr std::string_view kGrad = "grad";          // + "." + bucket, + "." + segment
-inline constexpr std::string_view kMomentum = "momentum";  // + "." + segment
+inline constexpr std::string_view kWeights = "weights";           // + "." + segment
+inline constexpr std::string_view kWeightsHalf = "weights_half";  // weights in half-size elements, same inner layout
+inline constexpr std::string_view kGrad = "grad";                 // + "." + bucket, + "." + segment
+inline constexpr std::string_view kMomentum = "momentum";         // + "." + segment
 inline constexpr std::string_view kMetrics = "metrics";    // step metrics, 16 f32: loss_sum weight_sum top1 top5 0...
 inline constexpr std::string_view kBnBatch = "bn_batch";   // per-shard mean and unbiased variance of every batch norm
 inline constexpr std::string_view kShardValues = "shard";  // parent of grad, metrics, bn_batch, in this order
@@ -33,8 +34,11 @@ inline constexpr int kScalarGradNorm = 0;
 inline constexpr int kScalarSkip = 1;  // 1: this step's update is skipped
 inline constexpr int kScalarLossScale = 2;
 inline constexpr int kScalarSkippedSteps = 3;
-inline constexpr int kScalarBadSteps = 4;  // consecutive
+inline constexpr int kScalarBadSteps = 4;   // consecutive
+inline constexpr int kScalarGoodSteps = 5;  // since the loss scale last changed
 inline constexpr int kScalarCount = 16;
+/// Loss scale at the start of a run that scales its loss.
+inline constexpr float kInitialLossScale = 65536.0f;
 /// Index into `accumulators` (f64) of the validation sums over all shards, left there by reduce_accumulators.
 inline constexpr int kAccumulatorTotal = 4;
 inline constexpr int kAccumulatorShards = 8;  // first shard's entry: loss_sum weight_sum top1 top5

@@ -40,6 +40,7 @@ struct KernelBook {
   std::vector<BookTensor> tensors;
   std::vector<StorageAlias> aliases;
   std::vector<std::int64_t> padded_c;  ///< By TensorId, stored extent of the last axis; empty: none is padded.
+  DType half_dtype = DType::bf16;      ///< Of the region "weights_half", where the graph has it.
   std::vector<DType> dtypes;           ///< By TensorId, stored element type; empty: each role's own (tensor_dtype).
 
   const std::vector<KernelEntry>& of(GraphId id) const { return entries[static_cast<std::size_t>(id)]; }

@@ -75,9 +75,9 @@ std::vector<TensorId> digest_tensors(const ComputationGraph& graph);
 /// One plan per spec; the same tensor has the same offset in all of them.
 std::vector<MemoryPlan> build_memory_plans(const PlanRequest& request);
 
-/// Alignment, containment in regions, equal offsets across plans, equal inner layouts of weights, grad and momentum,
-/// and no two tensors or workspaces that can be live at the same time overlapping (recomputed from happens-before,
-/// independently of the planner's own intervals). Errors: InternalError.
+/// Alignment, containment in regions, room for half weights, equal offsets across plans, equal inner layouts of
+/// weights, grad and momentum, and no two tensors or workspaces that can be live at the same time overlapping
+/// (recomputed from happens-before, independently of the planner's own intervals). Errors: InternalError.
 void verify(const PlanRequest& request, std::span<const MemoryPlan> plans);
 std::string print(const MemoryPlan& plan, const ComputationGraph& graph);
 

@@ -67,7 +67,7 @@ struct Recipe {
     f("val-batch", r.val_batch, "validation samples at a time over ALL ranks (default: --global-batch)", true);
     f("logical-shards", r.logical_shards, "V: shards of a batch, a power of two; ranks must divide it", true);
     f("device", r.device, "auto, cpu or reference", true);
-    f("precision", r.precision, "fp32", true);
+    f("precision", r.precision, "fp32, tf32, bf16 or fp16 (master weights stay fp32); the device decides", true);
     f("optimizer", r.optimizer, "sgd", true);
     f("lr", r.lr, "peak learning rate", true);
     f("momentum", r.momentum, "SGD momentum", true);

@@ -20,7 +20,8 @@ struct ParamLayout {
 /// By parameter. `shapes`: of any variant.
 std::vector<ParamLayout> param_layouts(const ComputationGraph& graph, std::span<const Shape> shapes);
 
-/// Seeded per tensor by name: adding a layer leaves the others' values alone. Determinism: a pure function of (seed,
+/// Seeded per tensor by name: adding a layer leaves the others' values alone. The loss scale starts at
+/// kInitialLossScale where the graph has a dynamic one, else it is 1. Determinism: a pure function of (seed,
 /// name, element).
 void initialize_state(Engine& engine, std::uint64_t seed);
 
@@ -31,7 +32,7 @@ struct Progress {
   std::int64_t skipped_steps = 0;
 };
 
-/// Weights, momentum, running statistics and progress, by torchvision names.
+/// Weights, momentum, running statistics and progress (with the loss scale), by torchvision names.
 StateDict gather_state(Engine& engine, const Progress& progress);
 /// Errors: DataError naming the first missing, surplus or misshapen tensor. `weights_only` leaves optimizer and
 /// progress as they are and accepts files without running statistics.

@@ -89,11 +89,13 @@ struct Forward : Loss {
 
 struct Backward : Loss {
   View dlogits;
+  const float* scalars = nullptr;  ///< Null: the gradient is not scaled.
 
   void operator()() const {
+    const double scale = scalars != nullptr ? double{scalars[region_name::kScalarLossScale]} : 1.0;
     for (std::int64_t n = 0; n < logits.n; ++n) {
       check_labels(n);
-      const double log_total = log_sum(n), share = double{weights[n]} / static_cast<double>(logits.n);
+      const double log_total = log_sum(n), share = scale * double{weights[n]} / static_cast<double>(logits.n);
       for (std::int64_t k = 0; k < classes(); ++k) {
         const double probability = std::exp(double{row(n)[k]} - log_total);
         dlogits.data[n * classes() + k] = static_cast<float>(share * (probability - target(n, k)));
@@ -101,6 +103,12 @@ struct Backward : Loss {
     }
   }
 };
+
+/// The scalars of a run that scales its loss; they are a region, no tensor.
+const float* loss_scalars(const BindContext& context) {
+  if (!context.graph->options().dynamic_loss_scale) return nullptr;
+  return reinterpret_cast<const float*>(context.at(context.plan->region(region_name::kScalars)));
+}
 
 }  // namespace
 
@@ -114,7 +122,7 @@ Kernel bind_softmax_cross_entropy(const Operands& operands) {
   loss.smoothing = operands.params<LossParams>().label_smoothing;
   switch (operands.node().pass) {
     case Pass::forward: return Forward{loss, operands.out(0).data};
-    case Pass::backward: return Backward{loss, operands.out(0)};
+    case Pass::backward: return Backward{loss, operands.out(0), loss_scalars(operands.context())};
     default: refuse_pass(operands.node());
   }
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -111,6 +112,64 @@ TEST(TreeSumEntries, AddsInTreeOrder) {
     EXPECT_EQ(total[j], ((v(0) + v(1)) + (v(2) + v(3))) + ((v(4) + v(5)) + (v(6) + v(7))));
   }
   EXPECT_THROW(tree_sum_entries(entries.data(), 6, total), InternalError);
+}
+
+TEST(LossScaleRule, ShrinksOnOverflowAndGrowsAfterTheInterval) {
+  RangeParams params;
+  params.dynamic_loss_scale = true;
+  params.loss_scale_interval = 3;
+  LossScale now{8.0f, 0.0f};
+  const auto step = [&](bool finite) { now = next_loss_scale(now, finite, params); };
+  const auto expect = [&](float scale, float good) {
+    EXPECT_EQ(now.scale, scale);
+    EXPECT_EQ(now.good_steps, good);
+  };
+  step(true), step(true), expect(8.0f, 2.0f);
+  step(false), expect(4.0f, 0.0f);
+  step(true), step(true), expect(4.0f, 2.0f);
+  step(true), expect(8.0f, 0.0f);
+  for (int i = 0; i < 5; ++i) step(false);
+  expect(1.0f, 0.0f);  // the floor
+  now = {params.loss_scale_ceiling, 2.0f};
+  step(true), expect(params.loss_scale_ceiling, 0.0f);
+  params.dynamic_loss_scale = false;
+  now = {1.0f, 0.0f};
+  step(false), step(true), step(true), step(true), expect(1.0f, 0.0f);
+}
+
+float from_f16(std::uint16_t half) {
+  const int exponent = half >> 10 & 31, mantissa = half & 1023;
+  const double magnitude = exponent == 31  ? (mantissa != 0 ? NAN : INFINITY)
+                           : exponent == 0 ? std::ldexp(mantissa, -24)
+                                           : std::ldexp(1024 + mantissa, exponent - 25);
+  return static_cast<float>((half & 0x8000) != 0 ? -magnitude : magnitude);
+}
+
+float from_bf16(std::uint16_t half) { return std::bit_cast<float>(std::uint32_t{half} << 16); }
+
+/// Every half value stays, what lies between two goes to the nearer one, and a tie to the even one.
+TEST(HalfRounding, IsToNearestEven) {
+  const auto check = [](std::uint16_t infinity, auto decode, auto round) {
+    for (std::uint32_t bits = 0; bits < infinity; ++bits) {
+      const auto low = static_cast<std::uint16_t>(bits), high = static_cast<std::uint16_t>(bits + 1);
+      const float here = decode(low);
+      ASSERT_EQ(round(here), low);
+      ASSERT_EQ(round(-here), low | 0x8000);
+      if (high == infinity) break;
+      const auto middle = static_cast<float>((double{here} + double{decode(high)}) / 2);
+      ASSERT_EQ(round(middle), low % 2 == 0 ? low : high) << here;
+      ASSERT_EQ(round(std::nextafter(middle, 0.0f)), low) << here;
+      ASSERT_EQ(round(std::nextafter(middle, INFINITY)), high) << here;
+    }
+    ASSERT_EQ(round(INFINITY), infinity);
+    ASSERT_EQ(round(-INFINITY), infinity | 0x8000);
+    ASSERT_TRUE(std::isnan(decode(round(NAN))));
+    ASSERT_EQ(round(std::numeric_limits<float>::max()), infinity);
+  };
+  check(0x7C00, from_f16, to_f16);
+  check(0x7F80, from_bf16, to_bf16);
+  EXPECT_EQ(to_f16(65519.0f), 0x7BFF);
+  EXPECT_EQ(to_f16(65520.0f), 0x7C00);
 }
 
 /// A hand-computed step: lr 0.1, momentum 0.5, decay 0.25.

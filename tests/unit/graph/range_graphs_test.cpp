@@ -140,6 +140,29 @@ TEST(RangeGraphs, TheRestOfAStep) {
   }
 }
 
+TEST(RangeGraphs, HalfPrecisionCastsTheWeightsAndMayScaleTheLoss) {
+  GraphOptions options;
+  const auto check = [](const ComputationGraph& graph) {
+    return std::get<RangeNode>(graph.nodes(GraphId::NAN_CHECK_AND_GRAD_SCALING)[0].work).params;
+  };
+  const ComputationGraph plain = build_computation_graph(model_with_norms(), options);
+  EXPECT_FALSE(check(plain).dynamic_loss_scale);
+  options.half_weights = true;
+  const ComputationGraph half = build_computation_graph(model_with_norms(), options);
+  EXPECT_THAT(node_texts(half, GraphId::CAST_MAIN), ElementsAre("cast_weights(weights) -> weights_half"));
+  EXPECT_FALSE(check(half).dynamic_loss_scale);
+  options.dynamic_loss_scale = true;
+  const ComputationGraph scaled = build_computation_graph(model_with_norms(), options);
+  EXPECT_TRUE(check(scaled).dynamic_loss_scale);
+  EXPECT_EQ(check(scaled).loss_scale_interval, 2000);
+  const std::string text = print(scaled);
+  for (const char* word :
+       {" half_weights dynamic_loss_scale", "loss_scale interval 2000 growth 2 backoff 0.5 floor 1"}) {
+    EXPECT_NE(text.find(word), std::string::npos) << word;
+  }
+  EXPECT_EQ(print(plain).find("loss_scale"), std::string::npos);
+}
+
 TEST(RangeGraphs, WithoutNormsTheirGraphsAreEmpty) {
   GraphOptions options;
   options.world_size = 2;

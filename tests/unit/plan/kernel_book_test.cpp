@@ -73,6 +73,7 @@ TEST_F(BookDamage, OfElementTypesIsRefused) {
   refused_type("cannot be stored as float16", param.grad, DType::f16);
   refused_type("cannot be stored as float64", plan_.graph.parts().logits, DType::f64);
   refused_type("another element type", good.aliases.front().out, DType::f16);
+  refused("half weights cannot", [&](KernelBook& book) { book.half_dtype = DType::f32; });
   refused("dtypes has not", [&](KernelBook& book) { book.dtypes.assign(3, DType::f32); });
 }
 
@@ -167,6 +168,9 @@ TEST(KernelBook, HashFollowsTheChoiceOfKernelsAndNotTheNumberOfRanks) {
   const std::uint64_t full = kernel_plan_hash(book);
   book.dtypes[static_cast<std::size_t>(one.graph.parts().logits)] = DType::bf16;
   EXPECT_NE(full, kernel_plan_hash(book));
+  book = one.book;
+  book.half_dtype = DType::f16;
+  EXPECT_NE(hash, kernel_plan_hash(book));
 }
 
 TEST(KernelBook, PrintNamesKernelsNodesAndSizes) {

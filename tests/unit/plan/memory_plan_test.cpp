@@ -91,6 +91,31 @@ TEST(MemoryPlan, RegionsFollowEachOtherInTheAgreedOrder) {
   EXPECT_EQ(plan.plans[0].region("slot_a").size_bytes, plan.request.slot.size_bytes);
 }
 
+/// Half weights have the layout of the weights at half the distances.
+TEST(MemoryPlan, HalfWeightsFollowTheWeights) {
+  PlanOptions options{"resnet9", 2};
+  options.half_weights = true;
+  const PlanCase plan(options);
+  const Region& weights = plan.plans[0].region(names::kWeights);
+  const Region& half = plan.plans[0].region(names::kWeightsHalf);
+  EXPECT_EQ(half.offset_bytes, end_of(weights));
+  EXPECT_EQ(half.size_bytes, align_slot(weights.size_bytes / 2));
+  EXPECT_EQ(plan.plans[0].region(names::kShardValues).offset_bytes, end_of(half));
+  for (const ParamInfo& param : plan.graph.params()) {
+    const DTensor& weight = plan.plans[0].tensor(param.weight);
+    const std::int64_t inside = (weight.offset_bytes - weights.offset_bytes) / 2;
+    EXPECT_EQ(inside % 128, 0) << param.name;
+    EXPECT_LE(half.offset_bytes + inside + weight.size_bytes / 2, end_of(half)) << param.name;
+  }
+  EXPECT_NO_THROW(verify(plan.request, plan.plans));
+  std::vector<MemoryPlan> damaged = plan.plans;
+  for (MemoryPlan& one : damaged) {
+    std::erase_if(one.regions, [](const Region& region) { return region.name == names::kWeightsHalf; });
+  }
+  EXPECT_THROW(verify(plan.request, damaged), InternalError);
+  EXPECT_FALSE(PlanCase().plans[0].has_region(names::kWeightsHalf));
+}
+
 TEST(MemoryPlan, SegmentsHoldTheirParametersInOrder) {
   const PlanCase plan(PlanOptions{"resnet9", 2, false, 1 << 20});
   const MemoryPlan& first = plan.plans[0];

@@ -17,6 +17,7 @@ struct PlanOptions {
   std::vector<ResolutionPhase> phases = {};  ///< Empty: the model's size.
   std::int64_t train_samples = 60000, val_samples = 10000, global_batch = 128;
   bool workspaces = true;
+  bool half_weights = false;
 };
 
 inline std::int64_t input_size(const std::string& model) { return model == "resnet9" ? 32 : 28; }
@@ -38,6 +39,7 @@ inline ComputationGraph build_graph(const PlanOptions& options, const std::vecto
   features.input_channels = input_channels(options.model);
   features.world_size = options.world_size;
   features.parallel_branches = options.branches;
+  features.half_weights = options.half_weights;
   const ModelSpec model = load_model(options.model);
   const ComputationGraph draft = build_computation_graph(model, features);
   features.bucket_of_param =

@@ -71,6 +71,10 @@ TEST(Recipe, TheDefaultsAreValid) {
   edges.resolution = "28@0,32@2";
   edges.inject_fault = "exit@3:0";
   EXPECT_NO_THROW(verify(edges));
+  for (const char* precision : {"fp32", "tf32", "bf16", "fp16"}) {
+    edges.precision = precision;
+    EXPECT_NO_THROW(verify(edges)) << "the backend decides";
+  }
 }
 
 TEST(Recipe, EveryBadValueIsNamedWithARemedy) {

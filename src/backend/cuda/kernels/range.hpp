@@ -1,6 +1,7 @@
 #pragma once
 // RANGE operations: one launch for a whole region of f32 values. Semantics: RangeOp in renai/graph/op.hpp.
-// Step-dependent values are read from device memory, so one captured launch serves every step.
+// Step-dependent values are read from device memory, so one captured launch serves every step. Values begin at 16-byte
+// addresses, as every slot of a plan does.
 
 #include <cuda_runtime_api.h>
 
@@ -24,9 +25,9 @@ struct FloatSpan {
   std::int64_t elems = 0;
 };
 
-/// Scales all of `grad` by 1 / (shards * loss scale), finds non-finite values, takes the norm over `params` (in order),
-/// clips, decides a skip, and grows or shrinks the loss scale. Determinism: fp64 sums over blocks of constant size
-/// within each parameter, in order.
+/// Scales the gradient by 1 / (shards * loss scale), finds non-finite values, takes the norm over `params` (in order),
+/// clips, decides a skip, and grows or shrinks the loss scale. `params` are all of `grad` but for the gaps between
+/// slots, which hold zeros. Determinism: fp64 sums over blocks of constant size within each parameter, in order.
 struct CheckAndScale {
   FloatSpan grad, metrics;
   std::span<const FloatSpan> params;

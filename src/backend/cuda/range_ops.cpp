@@ -1,0 +1,270 @@
+#include "range_ops.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/elementwise.hpp"
+#include "kernels/range.hpp"
+#include "renai/base/check.hpp"
+#include "renai/base/digest.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/tensor/slot_layout.hpp"
+
+namespace renai {
+namespace {
+
+namespace names = region_name;
+
+static_assert(kReadBackSlots == 64 && kReadBackBytes == (names::kMetricCount + names::kScalarCount) * 4,
+              "the kernel of read_back knows the ring");
+
+/// Resolves a node's regions and enqueues its work.
+class RangeRecorder {
+ public:
+  RangeRecorder(const BindContext& context, const RangeNode& node, CudaStream& stream, std::byte* workspace)
+      : context_(context),
+        plan_(*context.plan),
+        node_(node),
+        stream_(stream),
+        queue_(static_cast<cudaStream_t>(stream.native())),
+        workspace_(workspace) {}
+
+  void record() {
+    switch (node_.op) {
+      case RangeOp::copy_slot: return copy_slot();
+      case RangeOp::zero:
+      case RangeOp::clear_accumulators: return zero();
+      case RangeOp::merge_shard: return merge_shard();
+      case RangeOp::tree_reduce: return tree_reduce();
+      case RangeOp::check_and_scale: return check_and_scale();
+      case RangeOp::sgd: return sgd();
+      case RangeOp::update_statistics: return update_statistics();
+      case RangeOp::cast_weights: return cast_weights();
+      case RangeOp::fold_batch_norm: return fold_batch_norm();
+      case RangeOp::accumulate: return accumulate();
+      case RangeOp::reduce_accumulators: return reduce_accumulators();
+      case RangeOp::read_back: return read_back();
+      case RangeOp::digest: return digest();
+    }
+    throw InternalError("recording '" + node_.name + "'", "the operation is unknown");
+  }
+
+ private:
+  const Region& region(std::string_view name) const { return plan_.region(name); }
+  std::byte* at(std::string_view name) const { return context_.at(region(name)); }
+
+  cuda::FloatSpan values_of(std::string_view name) const {
+    const Region& interval = region(name);
+    return {reinterpret_cast<float*>(context_.at(interval)), interval.size_bytes / std::int64_t{sizeof(float)}};
+  }
+
+  /// Adjacent regions as one interval.
+  cuda::FloatSpan values_of(std::span<const std::string> list) const {
+    RENAI_CHECK(!list.empty(), "'" + node_.name + "' names its values");
+    std::int64_t end = region(list[0]).offset_bytes;
+    const std::int64_t start = end;
+    for (const std::string& name : list) {
+      RENAI_CHECK(region(name).offset_bytes == end, "'" + node_.name + "': '" + name + "' is not adjacent");
+      end += region(name).size_bytes;
+    }
+    return {reinterpret_cast<float*>(context_.arena + start), (end - start) / std::int64_t{sizeof(float)}};
+  }
+
+  const ControlBlock* control() const {
+    const TensorId id = context_.graph->parts().control;
+    RENAI_CHECK(id != kNoTensor && plan_.tensor(id).placed(), "'" + node_.name + "' needs the control block");
+    return reinterpret_cast<const ControlBlock*>(context_.at(plan_.tensor(id)));
+  }
+
+  float* scalars() const { return values_of(names::kScalars).data; }
+
+  float* tensor(TensorId id) const {
+    const DTensor& place = plan_.tensor(id);
+    RENAI_CHECK(place.placed(), "'" + context_.graph->tensor(id).name + "' has a place");
+    return reinterpret_cast<float*>(context_.at(place));
+  }
+
+  void copy_slot() {
+    const bool b = node_.outputs.at(0) == names::kSlotB;
+    RENAI_CHECK(b || node_.outputs[0] == names::kSlotA, "'" + node_.name + "' copies to slot A or B");
+    const std::byte* staging = context_.staging[b ? 1 : 0];
+    RENAI_CHECK(staging != nullptr, "'" + node_.name + "' has a staging buffer");
+    stream_.copy(at(node_.outputs[0]), staging, plan_.slot.size_bytes);
+  }
+
+  void zero() {
+    for (const std::string& name : node_.outputs) stream_.zero(at(name), region(name).size_bytes);
+  }
+
+  void merge_shard() {
+    const cuda::FloatSpan values = values_of(node_.outputs);
+    const std::int64_t inside = region(node_.outputs[0]).offset_bytes - region(names::kShardValues).offset_bytes;
+    std::vector<float*> counters;
+    for (std::size_t i = node_.outputs.size(); i < node_.inputs.size(); ++i) {
+      counters.push_back(reinterpret_cast<float*>(at(node_.inputs[i]) + inside));
+    }
+    RENAI_CHECK(1 << counters.size() == node_.params.local_shards,
+                "'" + node_.name + "' has a counter region for each level");
+    cuda::launch_merge_shard(values.data, counters, values.elems, control(), queue_);
+  }
+
+  std::string stage() const {
+    const std::string& first = node_.inputs.at(0);
+    const std::string prefix = names::child(names::kGrad, "");
+    if (first.starts_with(prefix)) return "gradient bucket " + first.substr(prefix.size());
+    if (first == names::kBnBatch) return "batch norm statistics";
+    return first == names::kMetrics ? "step metrics" : first;
+  }
+
+  void tree_reduce() {
+    const cuda::FloatSpan values = values_of(node_.outputs);
+    RENAI_CHECK(context_.communicator != nullptr, "'" + node_.name + "' has a communicator");
+    const Region& scratch = region(names::kCommScratch);
+    const std::int64_t needed = context_.communicator->tree_reduce_scratch_bytes(values.elems);
+    RENAI_CHECK(needed <= scratch.size_bytes,
+                "'" + node_.name + "' needs " + std::to_string(needed) + " bytes of communication scratch");
+    context_.communicator->tree_reduce(values.data, values.elems, context_.at(scratch), stream_, stage());
+  }
+
+  /// The norm adds parameters in the graph's order, so that it does not depend on the borders of the buckets.
+  void check_and_scale() {
+    RENAI_CHECK(workspace_ != nullptr, "'" + node_.name + "' has a workspace");
+    std::vector<cuda::FloatSpan> params;
+    for (const ParamInfo& param : context_.graph->params()) {
+      const DTensor& place = plan_.tensor(param.grad);
+      if (place.placed()) params.push_back({tensor(param.grad), place.size_bytes / std::int64_t{sizeof(float)}});
+    }
+    const cuda::CheckAndScale check{
+        values_of(node_.inputs.at(0)), values_of(node_.inputs.at(1)), params, node_.params, scalars(), workspace_};
+    cuda::launch(check, queue_);
+  }
+
+  void sgd() {
+    const cuda::FloatSpan grad = values_of(node_.inputs.at(0)), weights = values_of(node_.inputs.at(1)),
+                          momentum = values_of(node_.inputs.at(2));
+    RENAI_CHECK(grad.elems == weights.elems && grad.elems == momentum.elems,
+                "'" + node_.name + "': gradient, weights and momentum have equal layouts");
+    cuda::launch(cuda::Sgd{grad.data, weights.data, momentum.data, grad.elems, node_.params, control(), scalars()},
+                 queue_);
+  }
+
+  void update_statistics() {
+    std::vector<cuda::RunningPair> pairs;
+    for (const NormInfo& norm : context_.graph->norms()) {
+      const std::int64_t channels = plan_.tensor(norm.running_mean).shape.elems();
+      pairs.push_back({tensor(norm.running_mean), tensor(norm.batch_mean), channels, norm.momentum});
+      pairs.push_back({tensor(norm.running_var), tensor(norm.batch_var), channels, norm.momentum});
+    }
+    cuda::launch_update_statistics(pairs, node_.params.logical_shards, scalars(), queue_);
+  }
+
+  void cast_weights() {
+    const cuda::FloatSpan weights = values_of(node_.inputs.at(0));
+    const Region& half = region(node_.outputs.at(0));
+    RENAI_CHECK(half.size_bytes >= 2 * weights.elems, "'" + node_.name + "' has room for half weights");
+    cuda::launch_cast(weights.data, context_.at(half), weights.elems, context_.book->half_dtype, queue_);
+  }
+
+  void fold_batch_norm() {
+    std::vector<cuda::FoldedNorm> folds;
+    for (const NormInfo& norm : context_.graph->norms()) {
+      const auto weight = [&](std::int32_t param) {
+        return tensor(context_.graph->params()[static_cast<std::size_t>(param)].weight);
+      };
+      folds.push_back({tensor(norm.running_mean), tensor(norm.running_var), weight(norm.scale_param),
+                       weight(norm.bias_param), tensor(norm.folded_scale), tensor(norm.folded_bias),
+                       plan_.tensor(norm.running_mean).shape.elems(), norm.eps});
+    }
+    cuda::launch_fold_batch_norm(folds, queue_);
+  }
+
+  /// Training sums leave out skipped steps, whose loss may not be a number.
+  void accumulate() {
+    auto* sums = reinterpret_cast<double*>(at(node_.outputs.at(0)));
+    cuda::launch_accumulate(values_of(node_.inputs.at(0)).data, sums, node_.params.logical_shards, control(), scalars(),
+                            queue_);
+  }
+
+  void reduce_accumulators() {
+    const Region& accumulators = region(node_.outputs.at(0));
+    auto* sums = reinterpret_cast<double*>(context_.at(accumulators));
+    double* entries = sums + names::kAccumulatorShards;
+    const int shards = node_.params.logical_shards;
+    RENAI_CHECK(accumulators.size_bytes >= (names::kAccumulatorShards + std::int64_t{4} * shards) * 8,
+                "the accumulators have an entry for each shard");
+    if (shards > node_.params.local_shards) {
+      RENAI_CHECK(context_.communicator != nullptr, "'" + node_.name + "' has a communicator");
+      const std::int64_t block_bytes = node_.params.local_shards * std::int64_t{4} * 8;
+      context_.communicator->all_gather(reinterpret_cast<std::byte*>(entries), block_bytes, stream_,
+                                        "validation result");
+    }
+    cuda::launch_tree_sum_entries(entries, shards, sums + names::kAccumulatorTotal, queue_);
+  }
+
+  /// Validation steps have no slot in the ring.
+  void read_back() {
+    RENAI_CHECK(context_.read_back != nullptr, "'" + node_.name + "' has a read-back ring");
+    cuda::launch_read_back(values_of(node_.inputs.at(0)).data, scalars(), context_.read_back, control(), queue_);
+  }
+
+  bool inside_inputs(const DTensor& place) const {
+    return std::any_of(node_.inputs.begin(), node_.inputs.end(), [&](const std::string& name) {
+      const Region& interval = region(name);
+      return place.offset_bytes >= interval.offset_bytes &&
+             place.offset_bytes + place.size_bytes <= interval.offset_bytes + interval.size_bytes;
+    });
+  }
+
+  void digest() {
+    std::vector<cuda::DigestItem> items;
+    for (const TensorId id : digest_tensors(*context_.graph)) {
+      const DTensor& place = plan_.tensor(id);
+      if (!place.placed() || !inside_inputs(place)) continue;
+      const std::int64_t last = place.shape.rank() > 0 ? place.shape[place.shape.rank() - 1] : 1;
+      const bool padded = place.padded_c > last;
+      const std::int64_t rows = padded ? place.shape.elems() / last : 1;
+      items.push_back({tensor(id), rows, place.shape.elems() / rows, padded ? place.padded_c : 0});
+    }
+    const Region& digests = region(node_.outputs.at(0));
+    RENAI_CHECK(static_cast<std::int64_t>(items.size() * sizeof(Digest128)) <= digests.size_bytes,
+                "the digests fit their region");
+    cuda::launch_digest(items, context_.at(digests), queue_);
+  }
+
+  const BindContext& context_;
+  const MemoryPlan& plan_;
+  const RangeNode& node_;
+  CudaStream& stream_;
+  cudaStream_t queue_;
+  std::byte* workspace_;
+};
+
+}  // namespace
+
+std::string cuda_range_kernel_name(const RangeNode& node) { return "cuda." + std::string(range_op_name(node.op)); }
+
+std::int64_t cuda_range_workspace_bytes(const ComputationGraph& graph, const RangeNode& node, const ShapeTable& shapes,
+                                        std::span<const std::int64_t> padded_c) {
+  if (node.op != RangeOp::check_and_scale) return 0;
+  std::vector<cuda::FloatSpan> params;
+  for (const ParamInfo& param : graph.params()) {
+    const auto id = static_cast<std::size_t>(param.grad);
+    std::int64_t most = 0;
+    for (const std::vector<Shape>& row : shapes) {
+      if (row[id].rank() == 0) continue;
+      const std::int64_t c = row[id].c(), stored_c = padded_c.empty() ? c : std::max(c, padded_c[id]);
+      most = std::max(most, row[id].elems() / c * stored_c);
+    }
+    params.push_back({nullptr, most});
+  }
+  cuda::CheckAndScale check;
+  check.params = params;
+  return cuda::check_and_scale_workspace_bytes(check);
+}
+
+void record_cuda_range_node(const BindContext& context, const RangeNode& node, CudaStream& stream,
+                            std::byte* workspace) {
+  RangeRecorder(context, node, stream, workspace).record();
+}
+
+}  // namespace renai
