@@ -9,6 +9,7 @@
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
 #include "renai/device/cuda.hpp"
+#include "renai/graph/shape_inference.hpp"
 
 namespace renai {
 namespace {
@@ -127,14 +128,16 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  /// Activations and their gradients in half precision, the network's input with padded channels.
+  /// Activations and their gradients in half precision, the network's input with padded channels. Saved statistics stay
+  /// f32.
   void store_half(const ComputationGraph& graph, const ShapeTable& shapes, KernelBook& book) const {
     const lowering::Uses uses(graph);
     book.half_dtype = leaf_.dtype;
     for (std::size_t i = 0; i < graph.tensors().size(); ++i) {
       const auto id = static_cast<TensorId>(i);
       const TensorRole role = graph.tensor(id).role;
-      book.dtypes.push_back(is_transient(role) ? leaf_.dtype : tensor_dtype(role));
+      const bool half = role == TensorRole::activation || role == TensorRole::activation_grad;
+      book.dtypes.push_back(half ? leaf_.dtype : tensor_dtype(role));
       std::int64_t c = 0;
       for (const std::vector<Shape>& table : shapes) {
         if (c == 0 && table[i].rank() > 0) c = table[i].c();
