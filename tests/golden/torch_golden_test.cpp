@@ -18,6 +18,8 @@ constexpr double kLossTolerance = 1e-5;
 constexpr double kUpdateTolerance = 1e-4;
 /// Running free, the deviation from float64 may be this many times PyTorch's own.
 constexpr double kFreeFactor = 3.0;
+/// For the first steps of an undecided run, where three runs of PyTorch bound what rounding can do only roughly.
+constexpr double kEarlyFactor = 30.0;
 
 struct GoldenCase {
   const char* backend;
@@ -219,6 +221,10 @@ TEST_P(RunningFree, DeviationIsWithinThreeTimesThatOfTorch) {
     }
     // The loss is a float32 sum over the batch on our side: its last place cannot be told from a deviation.
     rounding = std::max(rounding, run.loss_fp64[step] * static_cast<double>(std::numeric_limits<float>::epsilon()));
+    if (item.undecided) {
+      const double factor = step == 0 ? kFreeFactor : kEarlyFactor;
+      EXPECT_LE(own, factor * of_torch + rounding) << "up to step " << step;
+    }
   }
   EXPECT_LE(own, kFreeFactor * of_torch + rounding) << "PyTorch's own deviation is " << of_torch;
   RecordProperty("deviation", scientific(own));
@@ -243,7 +249,8 @@ std::vector<GoldenCase> cases(bool with_full_size) {
       result.push_back({backend, "resnet9_narrow", shards, 32, 32, 3});
     }
   }
-  if (with_full_size) result.push_back({"cpu", "resnet9", 1, 32, 32, 3, true});
+  if (!with_full_size) return result;
+  for (const int shards : {1, 8}) result.push_back({"cpu", "resnet9", shards, 32, 32, 3, true});
   return result;
 }
 
