@@ -108,29 +108,24 @@ class MpiControlGroup final : public ControlGroup {
         text.assign(envelope.text.data(), envelope.message_bytes);
       } else {
         text.resize(envelope.message_bytes);
-        split(static_cast<std::int64_t>(text.size()), [&](std::int64_t from, std::int64_t size_bytes) {
-          exchange.receive(text.data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
-        });
+        cut_block(
+            static_cast<std::int64_t>(text.size()), kMaxMessageBytes, [&](std::int64_t from, std::int64_t size_bytes) {
+              exchange.receive(text.data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
+            });
       }
     });
     if (message.size() > Envelope{}.text.size()) {
       const auto own = std::make_shared<std::string>(message);
       exchange.hold(own);
       for_each_peer([&](int peer) {
-        split(static_cast<std::int64_t>(own->size()), [&](std::int64_t from, std::int64_t size_bytes) {
-          exchange.send(own->data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
-        });
+        cut_block(static_cast<std::int64_t>(own->size()), kMaxMessageBytes,
+                  [&](std::int64_t from, std::int64_t size_bytes) {
+                    exchange.send(own->data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
+                  });
       });
     }
     exchange.finish(deadline_, stage);
     return std::move(texts);
-  }
-
-  template <typename Visit>
-  static void split(std::int64_t size_bytes, const Visit& visit) {
-    for (std::int64_t from = 0; from < size_bytes; from += kMaxMessageBytes) {
-      visit(from, std::min(kMaxMessageBytes, size_bytes - from));
-    }
   }
 
   /// Peers in an order that differs from rank to rank, so that not all send to the same one first.
