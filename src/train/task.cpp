@@ -1,9 +1,9 @@
 #include "renai/train/task.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "median.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
 #include "renai/graph/region_name.hpp"
@@ -15,13 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 SamplerConfig sampler_config(const Recipe& recipe, const Dataset& dataset, bool training) {
   SamplerConfig config;
