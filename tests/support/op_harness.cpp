@@ -3,8 +3,6 @@
 #include <cstring>
 
 #include "renai/base/check.hpp"
-#include "renai/comm/mpi.hpp"
-#include "renai/device/host.hpp"
 #include "renai/graph/region_name.hpp"
 
 namespace renai::test {
@@ -97,50 +95,19 @@ void OpGraph::add_range(RangeOp op, const RangeParams& params, std::vector<std::
   parts_.nodes[static_cast<std::size_t>(GraphId::SIMPLE_TASK_GRAPH)].push_back(std::move(placed));
 }
 
+/// Slots are not reused: every tensor can be set before a run and read after it.
 OpHarness::OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& variant, const SlotLayout& slot)
-    : graph_(std::make_unique<ComputationGraph>(graph.parts())),
-      device_(make_host_device()),
-      control_(make_self_control_group()),
-      communicator_(make_self_communicator()),
-      specs_{{"op", VariantKind::training, variant, false}},
-      shapes_{graph.shapes()} {
-  book_ = backend.survey(*graph_, shapes_, specs_);
-  verify(book_, *graph_, 1);
-  PlanRequest request;
-  request.graph = graph_.get();
-  request.book = &book_;
-  request.specs = specs_;
-  request.shapes = &shapes_;
-  request.slot = slot;
-  request.reuse_slots = false;  // Every tensor can be set before a run and read after it.
-  plans_ = build_memory_plans(request);
-  verify(request, plans_);
-  atlas_ = std::make_unique<GraphAtlas>(build_atlas(*graph_, specs_));
-  arena_ = device_->allocate(plan().arena_bytes);
-  for (Buffer& buffer : staging_) buffer = device_->allocate_pinned(slot.size_bytes);
-  read_back_ = device_->allocate_pinned(kReadBackSlots * kReadBackBytes);
-  for (int i = 0; i < graph_->deep_buckets(); ++i) bucket_events_.push_back(device_->create_event());
-  for (int i = 0; i < kStreamCount; ++i) streams_.push_back(device_->create_stream(i));
-  BindContext context;
-  context.graph = graph_.get();
-  context.book = &book_;
-  context.plan = &plan();
-  context.arena = arena_.data();
-  context.staging = {staging_[0].data(), staging_[1].data()};
-  context.read_back = read_back_.data();
-  context.bucket_events = bucket_events_;
-  context.communicator = communicator_.get();
-  contexts_.push_back(context);
-  captured_ = capture_atlas(*atlas_, contexts_, backend, streams_, *control_);
-}
+    : all_(std::make_unique<CapturedPlans>(ComputationGraph(graph.parts()),
+                                           std::vector<CompileSpec>{{"op", VariantKind::training, variant, false}},
+                                           ShapeTable{graph.shapes()}, backend, slot, false)) {}
 
-void OpHarness::poison() { std::memset(arena_.data(), 0xFF, static_cast<std::size_t>(arena_.size_bytes())); }
-void OpHarness::clear() { std::memset(arena_.data(), 0, static_cast<std::size_t>(arena_.size_bytes())); }
+void OpHarness::poison() { std::memset(all_->arena.data(), 0xFF, static_cast<std::size_t>(all_->arena.size_bytes())); }
+void OpHarness::clear() { std::memset(all_->arena.data(), 0, static_cast<std::size_t>(all_->arena.size_bytes())); }
 
 std::span<std::byte> OpHarness::bytes_of(TensorId tensor) {
   const DTensor& place = plan().tensor(tensor);
-  RENAI_CHECK(place.placed(), "'" + graph_->tensor(tensor).name + "' has a place");
-  return {arena_.data() + place.offset_bytes, static_cast<std::size_t>(place.size_bytes)};
+  RENAI_CHECK(place.placed(), "'" + graph().tensor(tensor).name + "' has a place");
+  return {all_->arena.data() + place.offset_bytes, static_cast<std::size_t>(place.size_bytes)};
 }
 
 namespace {
@@ -161,7 +128,7 @@ void for_each_row(const DTensor& place, std::int64_t values, CopyRow&& copy_row)
 void OpHarness::set(TensorId tensor, std::span<const float> values) {
   for_each_row<float>(plan().tensor(tensor), static_cast<std::int64_t>(values.size()),
                       [&](std::int64_t from, std::int64_t to, std::int64_t count, std::int64_t padding) {
-                        auto* row = reinterpret_cast<float*>(arena_.data() + to);
+                        auto* row = reinterpret_cast<float*>(all_->arena.data() + to);
                         std::copy_n(values.data() + from, count, row);
                         std::fill_n(row + count, padding, 0.0f);
                       });
@@ -169,11 +136,11 @@ void OpHarness::set(TensorId tensor, std::span<const float> values) {
 
 std::vector<float> OpHarness::get(TensorId tensor) const {
   const DTensor& place = plan().tensor(tensor);
-  RENAI_CHECK(place.placed() && place.dtype == DType::f32, graph_->tensor(tensor).name + " is stored as f32");
+  RENAI_CHECK(place.placed() && place.dtype == DType::f32, graph().tensor(tensor).name + " is stored as f32");
   std::vector<float> values(static_cast<std::size_t>(place.shape.elems()));
   for_each_row<float>(place, place.shape.elems(),
                       [&](std::int64_t to, std::int64_t from, std::int64_t count, std::int64_t) {
-                        std::memcpy(values.data() + to, arena_.data() + from, static_cast<std::size_t>(count) * 4);
+                        std::memcpy(values.data() + to, all_->arena.data() + from, static_cast<std::size_t>(count) * 4);
                       });
   return values;
 }
@@ -186,19 +153,19 @@ void OpHarness::set_ints(TensorId tensor, std::span<const std::int32_t> values) 
 
 std::vector<std::int32_t> OpHarness::get_ints(TensorId tensor) const {
   const DTensor& place = plan().tensor(tensor);
-  RENAI_CHECK(place.placed() && place.dtype == DType::i32, graph_->tensor(tensor).name + " is stored as i32");
+  RENAI_CHECK(place.placed() && place.dtype == DType::i32, graph().tensor(tensor).name + " is stored as i32");
   std::vector<std::int32_t> values(static_cast<std::size_t>(place.shape.elems()));
-  std::memcpy(values.data(), arena_.data() + place.offset_bytes, values.size() * sizeof(std::int32_t));
+  std::memcpy(values.data(), all_->arena.data() + place.offset_bytes, values.size() * sizeof(std::int32_t));
   return values;
 }
 
 void OpHarness::set_control(const ControlBlock& control) {
-  std::memcpy(bytes_of(graph_->parts().control).data(), &control, sizeof control);
+  std::memcpy(bytes_of(graph().parts().control).data(), &control, sizeof control);
 }
 
 std::span<std::byte> OpHarness::region(std::string_view name) {
   const Region& interval = plan().region(name);
-  return {arena_.data() + interval.offset_bytes, static_cast<std::size_t>(interval.size_bytes)};
+  return {all_->arena.data() + interval.offset_bytes, static_cast<std::size_t>(interval.size_bytes)};
 }
 
 std::span<float> OpHarness::region_floats(std::string_view name) {
@@ -207,22 +174,19 @@ std::span<float> OpHarness::region_floats(std::string_view name) {
 }
 
 std::span<std::byte> OpHarness::staging(int index) {
-  Buffer& buffer = staging_[static_cast<std::size_t>(index)];
+  Buffer& buffer = all_->staging[static_cast<std::size_t>(index)];
   return {buffer.data(), static_cast<std::size_t>(buffer.size_bytes())};
 }
 
 std::span<const float> OpHarness::read_back(std::int64_t step) const {
-  const std::byte* slot = read_back_.data() + step % kReadBackSlots * kReadBackBytes;
+  const std::byte* slot = all_->read_back.data() + step % kReadBackSlots * kReadBackBytes;
   return {reinterpret_cast<const float*>(slot), static_cast<std::size_t>(kReadBackBytes) / sizeof(float)};
 }
 
-void OpHarness::launch() {
-  const AtlasSlot& slot = atlas_->slot(0, GraphId::SIMPLE_TASK_GRAPH);
-  captured_.graphs.at(static_cast<std::size_t>(slot.capture)).launch(*streams_[static_cast<std::size_t>(slot.stream)]);
-}
+void OpHarness::launch() { all_->launch(0, GraphId::SIMPLE_TASK_GRAPH); }
 
 void OpHarness::wait() {
-  streams_[static_cast<std::size_t>(atlas_->slot(0, GraphId::SIMPLE_TASK_GRAPH).stream)]->synchronize();
+  all_->streams[static_cast<std::size_t>(all_->atlas->slot(0, GraphId::SIMPLE_TASK_GRAPH).stream)]->synchronize();
 }
 
 void OpHarness::run() {
