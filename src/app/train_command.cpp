@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "commands.hpp"
+#include "interrupt.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/graph/shape_inference.hpp"
@@ -14,6 +15,9 @@
 
 namespace renai {
 namespace {
+
+/// What shells and launchers take for "ended by signal N": this and N.
+constexpr int kSignalExit = 128;
 
 std::string stem(const std::string& path) { return std::filesystem::path(path).lexically_normal().stem().string(); }
 
@@ -372,12 +376,14 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
   options.log = &log;
   options.console = &world.log();
   options.process_start = arguments.process_start;
+  const SignalWatch watch;
+  options.interrupt = &watch.signal();
   training.task.emplace(engine, options);
   training.in_task = true;
   const Summary summary = training.task->train(progress);
   world.control().barrier("the end of the run");
   if (world.rank() == 0) print_end(summary, log);
-  return 0;
+  return summary.signal == 0 ? 0 : kSignalExit + summary.signal;
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -67,12 +66,6 @@ bool started_by_launcher() {
 int launcher_rank() {
   const char* rank = first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
   return rank != nullptr ? std::atoi(rank) : 0;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 World::World(std::chrono::milliseconds watchdog) : watchdog_(watchdog) {

@@ -7,6 +7,7 @@
 
 #include "gpus.hpp"
 #include "renai/backend/cuda.hpp"
+#include "renai/base/host.hpp"
 #include "renai/base/log.hpp"
 #include "renai/comm/mpi.hpp"
 #include "renai/train/engine.hpp"
@@ -18,7 +19,6 @@ namespace renai {
 bool started_by_launcher();
 /// Rank as the launcher tells it, before MPI is up; 0 without a launcher. For messages only.
 int launcher_rank();
-std::string host_name();
 
 /// Ranks and, once chosen, the compute leaves.
 class World {

@@ -7,37 +7,10 @@
 
 #include "renai/base/check.hpp"
 #include "renai/base/digest.hpp"
+#include "renai/comm/ranks.hpp"
 
 namespace renai {
 namespace {
-
-std::string name_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
-
-/// Ranks apart from the largest group of equal texts; the group of the lowest rank wins a tie.
-struct Split {
-  int reference = 0;     ///< Lowest rank of the largest group.
-  std::vector<int> odd;  ///< All ranks outside it, ascending.
-};
-
-Split split_ranks(const std::vector<std::string>& texts) {
-  Split split;
-  std::ptrdiff_t largest = 0;
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    const auto count = std::count(texts.begin(), texts.end(), texts[rank]);
-    if (count > largest) {
-      largest = count;
-      split.reference = static_cast<int>(rank);
-    }
-  }
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    if (texts[rank] != texts[static_cast<std::size_t>(split.reference)]) split.odd.push_back(static_cast<int>(rank));
-  }
-  return split;
-}
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -66,7 +39,7 @@ std::string summarize(const Fingerprint& fingerprint) {
 }
 
 [[noreturn]] void refuse_section_lists(const std::vector<std::string>& summaries) {
-  const Split split = split_ranks(summaries);
+  const RankSplit split = split_ranks(summaries);
   throw PeerError(
       name_ranks(split.odd) + " made another kind of fingerprint than rank " + std::to_string(split.reference),
       first_difference(summaries, split.reference, split.odd.front()), "start all ranks with the same build of renai");
@@ -99,7 +72,7 @@ void compare_fingerprints(ControlGroup& control, const Fingerprint& own) {
   const std::size_t section = first_differing_section(summaries, own.sections.size());
   const auto& [name, content] = own.sections[section];
   const auto texts = control.all_gather(content, "comparing fingerprints, section " + name);
-  const Split split = split_ranks(texts);
+  const RankSplit split = split_ranks(texts);
   RENAI_CHECK(!split.odd.empty(), "section '" + name + "' differs by digest but not by text");
   const std::string failed = name_ranks(split.odd) + (split.odd.size() == 1 ? " differs" : " differ") + " from rank " +
                              std::to_string(split.reference) + " in section '" + name + "' of the fingerprint";

@@ -110,12 +110,4 @@ std::optional<std::filesystem::path> CheckpointStore::latest(std::vector<std::st
   return std::nullopt;
 }
 
-std::optional<std::filesystem::path> CheckpointStore::best() const {
-  const std::filesystem::path folder = directory_ / "checkpoints";
-  const auto step = read_pointer(folder / "best");
-  std::error_code failure;
-  if (!step || !std::filesystem::exists(folder / file_name(*step), failure)) return std::nullopt;
-  return folder / file_name(*step);
-}
-
 }  // namespace renai

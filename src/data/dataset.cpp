@@ -10,19 +10,14 @@
 #include <system_error>
 
 #include "renai/base/check.hpp"
+#include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
-#include "renai/base/handle.hpp"
 #include "renai/base/text.hpp"
 #include "shard_file.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
 namespace {
-
-struct CloseDescriptor {
-  void operator()(int descriptor) const noexcept { ::close(descriptor); }
-};
-using Descriptor = Handle<int, CloseDescriptor, -1>;
 
 /// Where a shard's samples come from: the file itself, or the library for chunked and converted data.
 struct OpenShard {

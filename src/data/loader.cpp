@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "renai/base/check.hpp"
-#include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
 
 namespace renai {
@@ -27,7 +26,6 @@ struct Entry {
   ShardJob job;
   Stage stage = Stage::queued;
   std::int64_t rows = 0, next_row = 0, rows_done = 0, valid_rows = 0;
-  std::uint64_t ids_digest = 0;
   std::exception_ptr failure;
   std::int64_t failed_row = 0;
   std::chrono::steady_clock::time_point opened;  ///< When its buffer was free: from then on waiting is for data.
@@ -179,9 +177,6 @@ void Loader::Impl::finish(std::int64_t k) {
   job.job.control.rows = static_cast<std::int32_t>(job.rows);
   job.job.control.valid_rows = static_cast<std::int32_t>(job.valid_rows);
   std::memcpy(to.base + config.layout.control_offset, &job.job.control, sizeof(ControlBlock));
-  if (!job.failure) {
-    job.ids_digest = hash64(std::as_bytes(std::span(to.ids(), static_cast<std::size_t>(job.rows))));
-  }
   job.stage = Stage::staged;
   staged.notify_all();
 }
@@ -276,13 +271,6 @@ void Loader::release(std::int64_t k, const Event& copied) {
 std::chrono::nanoseconds Loader::waited() const {
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   return impl_->waited;
-}
-
-std::uint64_t Loader::ids_digest(std::int64_t k) const {
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
-  RENAI_CHECK(k >= impl_->released && k < impl_->submitted && impl_->entry(k).stage == Stage::staged,
-              "the job is staged and not yet released");
-  return impl_->entry(k).ids_digest;
 }
 
 }  // namespace renai

@@ -8,17 +8,12 @@
 #include <cerrno>
 #include <system_error>
 
+#include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
-#include "renai/base/handle.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
 namespace {
-
-struct CloseDescriptor {
-  void operator()(int descriptor) const noexcept { ::close(descriptor); }
-};
-using Descriptor = Handle<int, CloseDescriptor, -1>;
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
 

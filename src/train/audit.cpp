@@ -5,6 +5,7 @@
 #include <map>
 
 #include "renai/base/error.hpp"
+#include "renai/comm/ranks.hpp"
 #include "renai/graph/region_name.hpp"
 
 namespace renai {
@@ -23,21 +24,6 @@ int digest_region(TensorRole role) {
 template <typename T>
 std::string as_text(std::span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
-}
-
-/// Ranks whose message is not the most frequent one (ties: the lowest rank's message counts as right).
-std::vector<std::string> odd_ranks(const std::vector<std::string>& messages) {
-  std::map<std::string, int> votes;
-  for (const std::string& message : messages) ++votes[message];
-  const std::string* right = &messages.front();
-  for (const std::string& message : messages) {
-    if (votes[message] > votes[*right]) right = &message;
-  }
-  std::vector<std::string> odd;
-  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
-    if (messages[rank] != *right) odd.push_back(std::to_string(rank));
-  }
-  return odd;
 }
 
 }  // namespace
@@ -92,15 +78,13 @@ void Audit::compare(const StateDigest& own, std::int64_t step) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     std::vector<std::string> values;
     for (const std::string& message : all) values.push_back(message.substr(i * sizeof(Digest128), sizeof(Digest128)));
-    const std::vector<std::string> odd = odd_ranks(values);
+    const std::vector<int> odd = split_ranks(values).odd;
     if (odd.empty()) continue;
     const TensorInfo& tensor = engine_->blueprint().graph.tensor(tensors_[i]);
-    std::string ranks;
-    for (const std::string& rank : odd) ranks += (ranks.empty() ? "" : ", ") + rank;
     throw PeerError("the ranks' states differ after step " + std::to_string(step),
                     std::string("region '") + kDigestRegions[static_cast<std::size_t>(digest_region(tensor.role))] +
-                        "', tensor '" + tensor.name + "': rank" + (odd.size() > 1 ? "s " : " ") + ranks + " hold" +
-                        (odd.size() > 1 ? "" : "s") + " other bits",
+                        "', tensor '" + tensor.name + "': " + name_ranks(odd) +
+                        (odd.size() > 1 ? " hold other bits" : " holds other bits"),
                     "check the memory of that host; continue from the last checkpoint with --resume auto");
   }
   throw InternalError("comparing digests", "regions differ but no tensor does", "please report this");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "median.hpp"
 #include "renai/data/loader.hpp"
 #include "renai/train/state.hpp"
 #include "renai/train/task.hpp"
@@ -34,12 +35,6 @@ struct Bench {
     initialize_state(engine, recipe.seed);
   }
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Share of the copies' time that passed while the work before their reader was still running: what no step waited for.
 /// The first two copies find both slots free and nothing running, so they do not count.

@@ -108,7 +108,6 @@ ShardJob StepSchedule::make_job(const Cursor& cursor) const {
   job.control.local_shard = cursor.local_shard;
   job.control.phase = validation ? 1 : 0;
   job.control.lr = validation ? 0.0f : learning_rate(*recipe_, cursor.step, total_steps_, batches_);
-  job.control.momentum = static_cast<float>(recipe_->momentum);
   return job;
 }
 

@@ -1,9 +1,9 @@
 #include "renai/train/task.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "median.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
 #include "renai/graph/region_name.hpp"
@@ -15,13 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 SamplerConfig sampler_config(const Recipe& recipe, const Dataset& dataset, bool training) {
   SamplerConfig config;
@@ -60,6 +53,8 @@ struct DeepLearningTask::Impl {
   std::vector<double> throughput;
   double epoch_loss_sum = 0, epoch_weight_sum = 0;
   DeviceCounters steady{};
+  bool asked_to_stop = false, told = false;  ///< Whether the ranks' question is open; whether a first summary is out.
+  std::int64_t saved_step = -1;
 
   Impl(Engine& e, const Options& o) : engine(&e), options(o), audit(e), store(o.log->directory()) {
     const Recipe& recipe = *options.recipe;
@@ -192,12 +187,50 @@ struct DeepLearningTask::Impl {
     audit.compare(digest, step - 1);
     const bool best = validation != nullptr && validation->top1 > progress.best_top1;
     if (best) progress.best_top1 = validation->top1;
+    saved_step = step;
     if (rank() != 0) return;
     StateDict state = gather_state(*engine, progress);
     state.texts = options.checkpoint_texts;
     state.texts["weights_digest"] = digest.regions[0].hex();
     const std::filesystem::path path = store.save(step, state, options.recipe->keep);
     if (best) store.mark_best(path);
+  }
+
+  /// Whether the run ends before `step` because a signal asks for it: the same answer on all ranks. They ask each other
+  /// every kStepsInFlight steps and look at the answer as many steps later. A rank is then at a step that began only
+  /// when all ranks had launched the one after the question, so the answer is there: nobody waits for another's work.
+  bool stops_before(std::int64_t step) {
+    const int own = options.interrupt != nullptr ? options.interrupt->load() : 0;
+    if (own != 0 && !told) tell_interrupt(own);
+    ControlGroup& control = *engine->run().control;
+    if (control.world_size() == 1) {
+      summary.signal = own;
+    } else if (step % StepSchedule::kStepsInFlight == 0) {
+      if (asked_to_stop) summary.signal = control.finish_maximum("asking whether the run goes on");
+      asked_to_stop = summary.signal == 0;
+      if (asked_to_stop) control.start_maximum(own);
+    }
+    return summary.signal != 0;
+  }
+
+  void mark_interrupted(Summary& marked, int signal) const {
+    marked.status = "interrupted";
+    marked.error = "stopped by signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
+  }
+
+  /// At once, because a launcher that is told to end may end this process before it gets to its last step.
+  void tell_interrupt(int signal) {
+    told = true;
+    fill_summary();
+    Summary first = summary;
+    mark_interrupted(first, signal);
+    options.log->finish(first);
+  }
+
+  /// After the last step of an interrupted run.
+  void finish_interrupted(std::int64_t first_step) {
+    mark_interrupted(summary, summary.signal);
+    if (progress.step > first_step && saved_step != progress.step) save(progress.step, nullptr);
   }
 
   ValidationResult run_validation() {
@@ -259,7 +292,7 @@ struct DeepLearningTask::Impl {
     const std::int64_t first_step = progress.step;
     schedule->keep_ids(traces());
     schedule->begin(first_step, total_steps);
-    for (std::int64_t step = first_step; step < total_steps; ++step) {
+    for (std::int64_t step = first_step; step < total_steps && !stops_before(step); ++step) {
       engine->run().control->poll();
       if (fault.kind != FaultKind::flip_bit && fault.due(step, rank())) run_fault(fault);
       count_launch(step, first_step);
@@ -273,6 +306,8 @@ struct DeepLearningTask::Impl {
     drain(true);
     close_window();
     if (throughput.empty() && measured.steps > 0) close_measured();
+    if (asked_to_stop) engine->run().control->finish_maximum("asking whether the run goes on");
+    if (summary.signal != 0) finish_interrupted(first_step);
     if (first_step >= total_steps && val_sampler) run_validation();
   }
 

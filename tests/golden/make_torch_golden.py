@@ -295,7 +295,7 @@ def digest_words(values):
 CASES = {
     "lenet5": (lambda: Lenet5(), "lenet5", 32, 0.05, 5e-4, (1, 8), (1,)),
     "resnet9_narrow": (lambda: Resnet9(4), "resnet9_narrow.toml", 32, 0.02, 5e-4, (1, 8), (1, 8)),
-    "resnet9": (lambda: Resnet9(64), "resnet9", 16, 0.002, 5e-4, (1,), ()),
+    "resnet9": (lambda: Resnet9(64), "resnet9", 16, 0.002, 5e-4, (1, 8), ()),
 }
 
 

@@ -9,7 +9,12 @@
 #include "golden_run.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
+#include "renai/device/host.hpp"
 #include "step_harness.hpp"
+#ifdef RENAI_GOLDEN_CUDA
+#include "renai/backend/cuda.hpp"
+#include "renai/device/cuda.hpp"
+#endif
 
 namespace renai::test {
 namespace {
@@ -18,6 +23,8 @@ constexpr double kLossTolerance = 1e-5;
 constexpr double kUpdateTolerance = 1e-4;
 /// Running free, the deviation from float64 may be this many times PyTorch's own.
 constexpr double kFreeFactor = 3.0;
+/// For the first steps of an undecided run, where three runs of PyTorch bound what rounding can do only roughly.
+constexpr double kEarlyFactor = 30.0;
 
 struct GoldenCase {
   const char* backend;
@@ -43,9 +50,31 @@ std::string case_name(const ::testing::TestParamInfo<GoldenCase>& info) {
   return std::string(info.param.backend) + "_" + info.param.name + "_v" + std::to_string(info.param.logical_shards);
 }
 
+std::unique_ptr<Device> make_device(const std::string& backend) {
+#ifdef RENAI_GOLDEN_CUDA
+  if (backend == "cuda") return make_cuda_device({});
+#endif
+  return backend == "cuda" ? nullptr : make_host_device();
+}
+
 std::unique_ptr<Backend> make_backend(const std::string& name) {
+#ifdef RENAI_GOLDEN_CUDA
+  if (name == "cuda") return make_cuda_backend({});
+#endif
   return name == "cpu" ? make_cpu_backend(1) : make_reference_backend();
 }
+
+/// Skips, saying why, where a backend has nothing to run on.
+class GoldenTest : public ::testing::TestWithParam<GoldenCase> {
+ protected:
+  void SetUp() override {
+    try {
+      make_device(GetParam().backend);
+    } catch (const BackendError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+};
 
 StepHarness make_harness(const GoldenCase& item, const GoldenRun& run, int logical_shards) {
   StepHarnessOptions options;
@@ -60,7 +89,8 @@ StepHarness make_harness(const GoldenCase& item, const GoldenRun& run, int logic
   options.weight_decay = run.weight_decay;
   options.input.mean = {128, 128, 128, 128};
   options.input.std = {64, 64, 64, 64};
-  return StepHarness(options, make_backend(item.backend));
+  std::unique_ptr<Device> device = make_device(item.backend);
+  return StepHarness(options, make_backend(item.backend), std::move(device));
 }
 
 double norm(std::span<const float> values) {
@@ -152,7 +182,7 @@ double step_on(StepHarness& harness, const GoldenCase& item, const GoldenRun& ru
   return harness.step(golden_images(key, run.batch, item.h, item.w, item.c), golden_labels(key, run.batch));
 }
 
-class FromTorchState : public ::testing::TestWithParam<GoldenCase> {};
+using FromTorchState = GoldenTest;
 
 TEST_P(FromTorchState, LossAndUpdatesOfEveryStep) {
   const GoldenCase& item = GetParam();
@@ -202,7 +232,7 @@ TEST_P(FromTorchState, AnotherBatchIsSeen) {
             kUpdateTolerance);
 }
 
-class RunningFree : public ::testing::TestWithParam<GoldenCase> {};
+class RunningFree : public GoldenTest {};
 
 TEST_P(RunningFree, DeviationIsWithinThreeTimesThatOfTorch) {
   const GoldenCase& item = GetParam();
@@ -219,6 +249,10 @@ TEST_P(RunningFree, DeviationIsWithinThreeTimesThatOfTorch) {
     }
     // The loss is a float32 sum over the batch on our side: its last place cannot be told from a deviation.
     rounding = std::max(rounding, run.loss_fp64[step] * static_cast<double>(std::numeric_limits<float>::epsilon()));
+    if (item.undecided) {
+      const double factor = step == 0 ? kFreeFactor : kEarlyFactor;
+      EXPECT_LE(own, factor * of_torch + rounding) << "up to step " << step;
+    }
   }
   EXPECT_LE(own, kFreeFactor * of_torch + rounding) << "PyTorch's own deviation is " << of_torch;
   RecordProperty("deviation", scientific(own));
@@ -237,13 +271,21 @@ TEST_P(RunningFree, DeviationIsWithinThreeTimesThatOfTorch) {
 
 std::vector<GoldenCase> cases(bool with_full_size) {
   std::vector<GoldenCase> result;
-  for (const char* backend : {"cpu", "reference"}) {
+#ifdef RENAI_GOLDEN_CUDA
+  const std::vector<const char*> backends{"cuda"};
+  const char* fast = "cuda";
+#else
+  const std::vector<const char*> backends{"cpu", "reference"};
+  const char* fast = "cpu";
+#endif
+  for (const char* backend : backends) {
     for (const int shards : {1, 8}) {
       result.push_back({backend, "lenet5", shards, 28, 28, 1});
       result.push_back({backend, "resnet9_narrow", shards, 32, 32, 3});
     }
   }
-  if (with_full_size) result.push_back({"cpu", "resnet9", 1, 32, 32, 3, true});
+  if (!with_full_size) return result;
+  for (const int shards : {1, 8}) result.push_back({fast, "resnet9", shards, 32, 32, 3, true});
   return result;
 }
 

@@ -65,6 +65,8 @@ inline double precision_tolerance(Precision precision, const std::string& op, do
   if (precision == Precision::fp32) return 0;
   if (precision == Precision::tf32) return 0x1.0p-10 * absolute_sum;
   const double unit = precision == Precision::bf16 ? 0x1.0p-8 : 0x1.0p-11;
+  // A bias, at most 1 here, may be added to the product after it was rounded.
+  if (op == "linear" || op == "conv2d") return unit * (2 * std::abs(reference) + 1) + 0x1.0p-24;
   if (is_sum_of_products(op)) return 2 * unit * std::abs(reference) + 0x1.0p-24;
   const bool amplifies = op != "add" && op != "concat" && op != "flatten" && op != "dropout" && op != "unpack_slot";
   return (amplifies ? amplification(op) : 2) * unit * std::max(1.0, greatest) + 0x1.0p-24;

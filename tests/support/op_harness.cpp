@@ -2,10 +2,7 @@
 
 #include <cstring>
 
-#include "half_values.hpp"
 #include "renai/base/check.hpp"
-#include "renai/comm/mpi.hpp"
-#include "renai/device/host.hpp"
 #include "renai/graph/region_name.hpp"
 
 namespace renai::test {
@@ -98,56 +95,20 @@ void OpGraph::add_range(RangeOp op, const RangeParams& params, std::vector<std::
   parts_.nodes[static_cast<std::size_t>(GraphId::SIMPLE_TASK_GRAPH)].push_back(std::move(placed));
 }
 
+/// Slots are not reused: every tensor can be set before a run and read after it.
 OpHarness::OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& variant, const SlotLayout& slot,
                      std::unique_ptr<Device> device)
-    : graph_(std::make_unique<ComputationGraph>(graph.parts())),
-      device_(device ? std::move(device) : make_host_device()),
-      control_(make_self_control_group()),
-      communicator_(make_self_communicator()),
-      specs_{{"op", VariantKind::training, variant, false}},
-      shapes_{graph.shapes()} {
-  book_ = backend.survey(*graph_, shapes_, specs_);
-  verify(book_, *graph_, 1);
-  PlanRequest request;
-  request.graph = graph_.get();
-  request.book = &book_;
-  request.specs = specs_;
-  request.shapes = &shapes_;
-  request.slot = slot;
-  request.reuse_slots = false;  // Every tensor can be set before a run and read after it.
-  plans_ = build_memory_plans(request);
-  verify(request, plans_);
-  atlas_ = std::make_unique<GraphAtlas>(build_atlas(*graph_, specs_));
-  arena_ = device_->allocate(plan().arena_bytes);
-  memory_ = arena_.data();
-  if (device_->info().kind != "cpu") {
-    mirror_ = device_->allocate_pinned(plan().arena_bytes);
-    memory_ = mirror_.data();
-  }
-  for (Buffer& buffer : staging_) buffer = device_->allocate_pinned(slot.size_bytes);
-  read_back_ = device_->allocate_pinned(kReadBackSlots * kReadBackBytes);
-  for (int i = 0; i < graph_->deep_buckets(); ++i) bucket_events_.push_back(device_->create_event());
-  for (int i = 0; i < kStreamCount; ++i) streams_.push_back(device_->create_stream(i));
-  BindContext context;
-  context.graph = graph_.get();
-  context.book = &book_;
-  context.plan = &plan();
-  context.arena = arena_.data();
-  context.staging = {staging_[0].data(), staging_[1].data()};
-  context.read_back = read_back_.data();
-  context.bucket_events = bucket_events_;
-  context.communicator = communicator_.get();
-  contexts_.push_back(context);
-  captured_ = capture_atlas(*atlas_, contexts_, backend, streams_, *control_);
-}
+    : all_(std::make_unique<CapturedPlans>(ComputationGraph(graph.parts()),
+                                           std::vector<CompileSpec>{{"op", VariantKind::training, variant, false}},
+                                           ShapeTable{graph.shapes()}, backend, slot, false, std::move(device))) {}
 
-void OpHarness::poison() { std::memset(memory_, 0xFF, static_cast<std::size_t>(arena_.size_bytes())); }
-void OpHarness::clear() { std::memset(memory_, 0, static_cast<std::size_t>(arena_.size_bytes())); }
+void OpHarness::poison() { std::memset(all_->memory, 0xFF, static_cast<std::size_t>(all_->arena.size_bytes())); }
+void OpHarness::clear() { std::memset(all_->memory, 0, static_cast<std::size_t>(all_->arena.size_bytes())); }
 
 std::span<std::byte> OpHarness::bytes_of(TensorId tensor) {
   const DTensor& place = plan().tensor(tensor);
-  RENAI_CHECK(place.placed(), "'" + graph_->tensor(tensor).name + "' has a place");
-  return {memory_ + place.offset_bytes, static_cast<std::size_t>(place.size_bytes)};
+  RENAI_CHECK(place.placed(), "'" + graph().tensor(tensor).name + "' has a place");
+  return {all_->memory + place.offset_bytes, static_cast<std::size_t>(place.size_bytes)};
 }
 
 namespace {
@@ -171,18 +132,19 @@ void OpHarness::set(TensorId tensor, std::span<const float> values) {
                [&](std::int64_t from, std::int64_t to, std::int64_t count, std::int64_t padding) {
                  for (std::int64_t i = 0; i < count + padding; ++i) {
                    const float value = i < count ? values[static_cast<std::size_t>(from + i)] : 0.0f;
-                   store_value(memory_ + to + i * dtype_bytes(place.dtype), place.dtype, value);
+                   store_value(all_->memory + to + i * dtype_bytes(place.dtype), place.dtype, value);
                  }
                });
 }
 
 std::vector<float> OpHarness::get(TensorId tensor) const {
   const DTensor& place = plan().tensor(tensor);
-  RENAI_CHECK(place.placed() && is_float(place.dtype), graph_->tensor(tensor).name + " is stored as a float type");
+  RENAI_CHECK(place.placed() && is_float(place.dtype), graph().tensor(tensor).name + " is stored as a float type");
   std::vector<float> values(static_cast<std::size_t>(place.shape.elems()));
   for_each_row(place, place.shape.elems(), [&](std::int64_t to, std::int64_t from, std::int64_t count, std::int64_t) {
     for (std::int64_t i = 0; i < count; ++i) {
-      values[static_cast<std::size_t>(to + i)] = load_value(memory_ + from + i * dtype_bytes(place.dtype), place.dtype);
+      values[static_cast<std::size_t>(to + i)] =
+          load_value(all_->memory + from + i * dtype_bytes(place.dtype), place.dtype);
     }
   });
   return values;
@@ -196,19 +158,19 @@ void OpHarness::set_ints(TensorId tensor, std::span<const std::int32_t> values) 
 
 std::vector<std::int32_t> OpHarness::get_ints(TensorId tensor) const {
   const DTensor& place = plan().tensor(tensor);
-  RENAI_CHECK(place.placed() && place.dtype == DType::i32, graph_->tensor(tensor).name + " is stored as i32");
+  RENAI_CHECK(place.placed() && place.dtype == DType::i32, graph().tensor(tensor).name + " is stored as i32");
   std::vector<std::int32_t> values(static_cast<std::size_t>(place.shape.elems()));
-  std::memcpy(values.data(), memory_ + place.offset_bytes, values.size() * sizeof(std::int32_t));
+  std::memcpy(values.data(), all_->memory + place.offset_bytes, values.size() * sizeof(std::int32_t));
   return values;
 }
 
 void OpHarness::set_control(const ControlBlock& control) {
-  std::memcpy(bytes_of(graph_->parts().control).data(), &control, sizeof control);
+  std::memcpy(bytes_of(graph().parts().control).data(), &control, sizeof control);
 }
 
 std::span<std::byte> OpHarness::region(std::string_view name) {
   const Region& interval = plan().region(name);
-  return {memory_ + interval.offset_bytes, static_cast<std::size_t>(interval.size_bytes)};
+  return {all_->memory + interval.offset_bytes, static_cast<std::size_t>(interval.size_bytes)};
 }
 
 std::span<float> OpHarness::region_floats(std::string_view name) {
@@ -217,34 +179,25 @@ std::span<float> OpHarness::region_floats(std::string_view name) {
 }
 
 std::span<std::byte> OpHarness::staging(int index) {
-  Buffer& buffer = staging_[static_cast<std::size_t>(index)];
+  Buffer& buffer = all_->staging[static_cast<std::size_t>(index)];
   return {buffer.data(), static_cast<std::size_t>(buffer.size_bytes())};
 }
 
 std::span<const float> OpHarness::read_back(std::int64_t step) const {
-  const std::byte* slot = read_back_.data() + step % kReadBackSlots * kReadBackBytes;
+  const std::byte* slot = all_->read_back.data() + step % kReadBackSlots * kReadBackBytes;
   return {reinterpret_cast<const float*>(slot), static_cast<std::size_t>(kReadBackBytes) / sizeof(float)};
 }
 
-/// What CAST_MAIN leaves before a step.
-void OpHarness::cast_half_weights() {
-  if (!plan().has_region(region_name::kWeightsHalf)) return;
-  const std::span<const float> weights = region_floats(region_name::kWeights);
-  std::byte* half = region(region_name::kWeightsHalf).data();
-  for (std::size_t i = 0; i < weights.size(); ++i) store_value(half + 2 * i, book_.half_dtype, weights[i]);
-}
-
 void OpHarness::launch() {
-  const AtlasSlot& slot = atlas_->slot(0, GraphId::SIMPLE_TASK_GRAPH);
-  cast_half_weights();
-  Stream& stream = *streams_[static_cast<std::size_t>(slot.stream)];
-  if (memory_ != arena_.data()) stream.copy(arena_.data(), memory_, arena_.size_bytes());
-  captured_.graphs.at(static_cast<std::size_t>(slot.capture)).launch(*streams_[static_cast<std::size_t>(slot.stream)]);
+  const AtlasSlot& slot = all_->atlas->slot(0, GraphId::SIMPLE_TASK_GRAPH);
+  all_->to_device(*all_->streams[static_cast<std::size_t>(slot.stream)]);
+  all_->launch(0, GraphId::SIMPLE_TASK_GRAPH);
 }
 
 void OpHarness::wait() {
-  Stream& stream = *streams_[static_cast<std::size_t>(atlas_->slot(0, GraphId::SIMPLE_TASK_GRAPH).stream)];
-  if (memory_ != arena_.data()) stream.copy(memory_, arena_.data(), arena_.size_bytes());
+  const AtlasSlot& slot = all_->atlas->slot(0, GraphId::SIMPLE_TASK_GRAPH);
+  Stream& stream = *all_->streams[static_cast<std::size_t>(slot.stream)];
+  all_->from_device(stream);
   stream.synchronize();
 }
 

@@ -9,15 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "renai/backend/backend.hpp"
-#include "renai/backend/pre_capture.hpp"
-#include "renai/comm/communicator.hpp"
-#include "renai/comm/control_group.hpp"
-#include "renai/device/device.hpp"
-#include "renai/graph/computation_graph.hpp"
-#include "renai/plan/graph_atlas.hpp"
-#include "renai/plan/memory_plan.hpp"
-#include "renai/tensor/slot_layout.hpp"
+#include "captured_plans.hpp"
 
 namespace renai::test {
 
@@ -81,29 +73,12 @@ class OpHarness {
   void launch();
   void wait();
 
-  const ComputationGraph& graph() const { return *graph_; }
-  const KernelBook& book() const { return book_; }
-  const MemoryPlan& plan() const { return plans_.front(); }
+  const ComputationGraph& graph() const { return all_->graph; }
+  const KernelBook& book() const { return all_->book; }
+  const MemoryPlan& plan() const { return all_->plans.front(); }
 
  private:
-  void cast_half_weights();
-
-  std::unique_ptr<ComputationGraph> graph_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<ControlGroup> control_;
-  std::unique_ptr<Communicator> communicator_;
-  std::vector<CompileSpec> specs_;
-  ShapeTable shapes_;
-  KernelBook book_;
-  std::vector<MemoryPlan> plans_;
-  std::unique_ptr<GraphAtlas> atlas_;
-  Buffer arena_, mirror_, read_back_;
-  std::byte* memory_ = nullptr;  ///< What tests see: the arena, or its mirror on the host.
-  std::array<Buffer, 2> staging_;
-  std::vector<std::unique_ptr<Event>> bucket_events_;
-  std::vector<std::unique_ptr<Stream>> streams_;
-  std::vector<BindContext> contexts_;
-  PreCaptureResult captured_;  // Goes before streams and events.
+  std::unique_ptr<CapturedPlans> all_;
 };
 
 }  // namespace renai::test

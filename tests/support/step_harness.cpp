@@ -4,8 +4,6 @@
 #include <cstring>
 
 #include "renai/base/check.hpp"
-#include "renai/comm/mpi.hpp"
-#include "renai/device/host.hpp"
 #include "renai/graph/region_name.hpp"
 #include "renai/graph/shape_inference.hpp"
 
@@ -71,17 +69,9 @@ std::size_t logical_place(const std::array<std::int64_t, 4>& extents, std::size_
 
 }  // namespace
 
-StepHarness::StepHarness(const StepHarnessOptions& options, std::unique_ptr<Backend> backend)
-    : options_(options),
-      backend_(std::move(backend)),
-      device_(make_host_device()),
-      control_(make_self_control_group()),
-      communicator_(make_self_communicator()) {
-  build_plans();
-  book();
-}
-
-void StepHarness::build_plans() {
+StepHarness::StepHarness(const StepHarnessOptions& options, std::unique_ptr<Backend> backend,
+                         std::unique_ptr<Device> device)
+    : options_(options), backend_(std::move(backend)) {
   GraphOptions graph_opts = graph_options(options_);
   SpecRequest request;
   request.train_samples = request.val_samples = request.global_batch = request.val_global_batch = options_.batch;
@@ -89,67 +79,36 @@ void StepHarness::build_plans() {
   request.resolutions = {{options_.h, 0}};
   request.val_resolution = options_.h;
   request.channels = options_.c;
-  specs_ = make_specs(request);
+  const std::vector<CompileSpec> specs = make_specs(request);
   {
     const ComputationGraph plain = build_computation_graph(options_.model, graph_opts);
-    const ShapeTable shapes = derive_shapes(plain, specs_);
+    const ShapeTable shapes = derive_shapes(plain, specs);
     graph_opts.bucket_of_param = assign_buckets(plain, shapes[kVariant], options_.bucket_bytes);
   }
-  graph_ = std::make_unique<ComputationGraph>(build_computation_graph(options_.model, graph_opts));
-  shapes_ = derive_shapes(*graph_, specs_);
-  book_ = backend_->survey(*graph_, shapes_, specs_);
-  verify(book_, *graph_, static_cast<int>(specs_.size()));
-  PlanRequest plan;
-  plan.graph = graph_.get();
-  plan.book = &book_;
-  plan.specs = specs_;
-  plan.shapes = &shapes_;
-  plan.slot = SlotLayout::make(options_.batch / options_.logical_shards, options_.h, options_.w, options_.c);
-  plan.reuse_slots = options_.reuse_slots;
-  plans_ = build_memory_plans(plan);
-  verify(plan, plans_);
-  atlas_ = std::make_unique<GraphAtlas>(build_atlas(*graph_, specs_));
-}
-
-void StepHarness::book() {
-  arena_ = device_->allocate(plans_.front().arena_bytes);
-  for (Buffer& buffer : staging_) buffer = device_->allocate_pinned(plans_.front().slot.size_bytes);
-  read_back_ = device_->allocate_pinned(kReadBackSlots * kReadBackBytes);
-  for (int i = 0; i < graph_->deep_buckets(); ++i) bucket_events_.push_back(device_->create_event());
-  for (int i = 0; i < kStreamCount; ++i) streams_.push_back(device_->create_stream(i));
-  for (std::size_t i = 0; i < plans_.size(); ++i) {
-    BindContext context;
-    context.graph = graph_.get();
-    context.book = &book_;
-    context.plan = &plans_[i];
-    context.spec = static_cast<int>(i);
-    context.arena = arena_.data();
-    context.staging = {staging_[0].data(), staging_[1].data()};
-    context.read_back = read_back_.data();
-    context.bucket_events = bucket_events_;
-    context.communicator = communicator_.get();
-    contexts_.push_back(context);
-  }
-  captured_ = capture_atlas(*atlas_, contexts_, *backend_, streams_, *control_);
+  ComputationGraph graph = build_computation_graph(options_.model, graph_opts);
+  ShapeTable shapes = derive_shapes(graph, specs);
+  const auto slot = SlotLayout::make(options_.batch / options_.logical_shards, options_.h, options_.w, options_.c);
+  all_ = std::make_unique<CapturedPlans>(std::move(graph), specs, std::move(shapes), *backend_, slot,
+                                         options_.reuse_slots, std::move(device));
   // Warming up ran kernels on the arena: what counts as state starts from zero again.
-  std::memset(arena_.data(), 0, static_cast<std::size_t>(arena_.size_bytes()));
+  std::memset(all_->memory, 0, static_cast<std::size_t>(all_->arena.size_bytes()));
 }
 
 std::vector<std::string> StepHarness::param_names() const {
   std::vector<std::string> names;
-  for (const ParamInfo& info : graph_->params()) names.push_back(info.name);
+  for (const ParamInfo& info : graph().params()) names.push_back(info.name);
   return names;
 }
 
 const ParamInfo& StepHarness::find_param(const std::string& name) const {
-  for (const ParamInfo& info : graph_->params()) {
+  for (const ParamInfo& info : graph().params()) {
     if (info.name == name) return info;
   }
   throw UserError("finding parameter '" + name + "'", "the model has none of this name");
 }
 
 TensorId StepHarness::find_running(const std::string& name) const {
-  for (const NormInfo& info : graph_->norms()) {
+  for (const NormInfo& info : graph().norms()) {
     if (name == info.name + ".running_mean") return info.running_mean;
     if (name == info.name + ".running_var") return info.running_var;
   }
@@ -157,11 +116,11 @@ TensorId StepHarness::find_running(const std::string& name) const {
 }
 
 std::span<float> StepHarness::values_of(TensorId id) const {
-  const DTensor& place = plans_[kVariant].tensor(id);
-  RENAI_CHECK(place.placed() && place.dtype == DType::f32, graph_->tensor(id).name + " is not stored as f32");
+  const DTensor& place = plans()[kVariant].tensor(id);
+  RENAI_CHECK(place.placed() && place.dtype == DType::f32, graph().tensor(id).name + " is not stored as f32");
   RENAI_CHECK(place.shape.rank() == 0 || place.padded_c == 0 || place.padded_c == place.shape[place.shape.rank() - 1],
-              graph_->tensor(id).name + " is padded");
-  return {reinterpret_cast<float*>(arena_.data() + place.offset_bytes), static_cast<std::size_t>(place.shape.elems())};
+              graph().tensor(id).name + " is padded");
+  return {reinterpret_cast<float*>(all_->memory + place.offset_bytes), static_cast<std::size_t>(place.shape.elems())};
 }
 
 std::vector<float> StepHarness::tensor(TensorId id) const {
@@ -170,13 +129,13 @@ std::vector<float> StepHarness::tensor(TensorId id) const {
 }
 
 std::array<std::int64_t, 4> StepHarness::logical_extents(const ParamInfo& info) const {
-  const auto& shapes = shapes_[kVariant];
+  const auto& shapes = all_->shapes[kVariant];
   const Shape& shape = shapes[static_cast<std::size_t>(info.weight)];
   if (info.kind == ParamKind::conv_weight) return {shape[0], shape[3], shape[1], shape[2]};
   if (info.kind != ParamKind::linear_weight) return {shape.elems(), 1, 1, 1};
   // A linear layer after a flatten reads H x W x C; the walk stops at the first operator that mixes features.
-  TensorId input = consumer(*graph_, info.weight).inputs.front();
-  for (const ComputeNode* node = producer(*graph_, input); node != nullptr; node = producer(*graph_, input)) {
+  TensorId input = consumer(graph(), info.weight).inputs.front();
+  for (const ComputeNode* node = producer(graph(), input); node != nullptr; node = producer(graph(), input)) {
     if (node->op != OpKind::activation && node->op != OpKind::dropout && node->op != OpKind::flatten) break;
     input = node->inputs.front();
     if (node->op == OpKind::flatten) {
@@ -203,7 +162,7 @@ void StepHarness::write_param(const ParamInfo& info, TensorId id, std::span<cons
 }
 
 std::int64_t StepHarness::param_elems(const std::string& name) const {
-  return shapes_[kVariant][static_cast<std::size_t>(find_param(name).weight)].elems();
+  return all_->shapes[kVariant][static_cast<std::size_t>(find_param(name).weight)].elems();
 }
 
 std::vector<float> StepHarness::param(const std::string& name) const {
@@ -240,8 +199,8 @@ void StepHarness::set_running(const std::string& name, std::span<const float> va
 }
 
 void StepHarness::stage(int shard, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
-  const SlotLayout& slot = plans_[kVariant].slot;
-  std::byte* at = staging_[static_cast<std::size_t>(shard % 2)].data();
+  const SlotLayout& slot = plans()[kVariant].slot;
+  std::byte* at = all_->staging[static_cast<std::size_t>(shard % 2)].data();
   const std::int64_t first = shard * slot.rows;
   ControlBlock control;
   control.seed = options_.seed;
@@ -249,7 +208,6 @@ void StepHarness::stage(int shard, std::span<const std::uint8_t> images, std::sp
   control.shard = control.local_shard = shard;
   control.rows = control.valid_rows = static_cast<std::int32_t>(slot.rows);
   control.lr = options_.lr;
-  control.momentum = options_.momentum;
   std::memcpy(at + slot.control_offset, &control, sizeof control);
   const std::int64_t image_bytes = slot.h * slot.w * slot.c;
   std::memcpy(at + slot.images_offset, images.data() + first * image_bytes,
@@ -269,18 +227,16 @@ void StepHarness::stage(int shard, std::span<const std::uint8_t> images, std::sp
 }
 
 void StepHarness::launch(GraphId id) {
-  const AtlasSlot& slot = atlas_->slot(kVariant, id);
-  if (!slot.used) return;
-  Stream& stream = *streams_[static_cast<std::size_t>(slot.stream)];
-  const CapturedGraph& graph = captured_.graphs[static_cast<std::size_t>(slot.capture)];
-  for (int part = 0; part < graph.part_count(); ++part) graph.launch(stream, part);
-  stream.synchronize();
+  if (Stream* stream = all_->launch(kVariant, id)) stream->synchronize();
 }
 
 double StepHarness::step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
   RENAI_CHECK(static_cast<std::int64_t>(labels.size()) == options_.batch, "labels do not fill the batch");
   RENAI_CHECK(static_cast<std::int64_t>(images.size()) == options_.batch * options_.h * options_.w * options_.c,
               "images do not fill the batch");
+  Stream& stream = *all_->streams.front();
+  all_->to_device(stream);
+  stream.synchronize();
   launch(GraphId::ZERO_GRAD);
   for (int shard = 0; shard < options_.logical_shards; ++shard) {
     stage(shard, images, labels);
@@ -296,10 +252,12 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
        {GraphId::NAN_CHECK_AND_GRAD_SCALING, GraphId::OPTIMIZER, GraphId::UPDATE_STATS, GraphId::ACCUM_METRICS}) {
     launch(id);
   }
+  all_->from_device(stream);
+  stream.synchronize();
   ++step_;
-  const Region& metrics = plans_[kVariant].region(region_name::kMetrics);
+  const Region& metrics = plans()[kVariant].region(region_name::kMetrics);
   std::array<float, 2> sums{};
-  std::memcpy(sums.data(), arena_.data() + metrics.offset_bytes, sizeof sums);
+  std::memcpy(sums.data(), all_->memory + metrics.offset_bytes, sizeof sums);
   return static_cast<double>(sums[0]) / static_cast<double>(sums[1]);
 }
 

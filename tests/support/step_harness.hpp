@@ -9,14 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "renai/backend/backend.hpp"
-#include "renai/backend/pre_capture.hpp"
-#include "renai/comm/communicator.hpp"
-#include "renai/comm/control_group.hpp"
-#include "renai/device/device.hpp"
-#include "renai/graph/computation_graph.hpp"
-#include "renai/plan/graph_atlas.hpp"
-#include "renai/plan/memory_plan.hpp"
+#include "captured_plans.hpp"
 
 namespace renai::test {
 
@@ -37,11 +30,14 @@ struct StepHarnessOptions {
 /// Parameters, gradients and momentum go in and out in logical layout (convolution K C R S, linear K x (C H W)).
 class StepHarness {
  public:
-  StepHarness(const StepHarnessOptions& options, std::unique_ptr<Backend> backend);
+  /// `device`: where the backend runs, null for the host. Memory of another device is copied there and back by each
+  /// step.
+  StepHarness(const StepHarnessOptions& options, std::unique_ptr<Backend> backend,
+              std::unique_ptr<Device> device = nullptr);
 
-  const ComputationGraph& graph() const { return *graph_; }
-  const std::vector<MemoryPlan>& plans() const { return plans_; }
-  const GraphAtlas& atlas() const { return *atlas_; }
+  const ComputationGraph& graph() const { return all_->graph; }
+  const std::vector<MemoryPlan>& plans() const { return all_->plans; }
+  const GraphAtlas& atlas() const { return *all_->atlas; }
 
   std::vector<std::string> param_names() const;
   std::int64_t param_elems(const std::string& name) const;
@@ -63,8 +59,6 @@ class StepHarness {
   std::vector<float> tensor(TensorId id) const;
 
  private:
-  void build_plans();
-  void book();
   void stage(int shard, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
   void launch(GraphId id);
   const ParamInfo& find_param(const std::string& name) const;
@@ -76,21 +70,7 @@ class StepHarness {
 
   StepHarnessOptions options_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<ControlGroup> control_;
-  std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<ComputationGraph> graph_;
-  std::vector<CompileSpec> specs_;
-  ShapeTable shapes_;
-  KernelBook book_;
-  std::vector<MemoryPlan> plans_;
-  std::unique_ptr<GraphAtlas> atlas_;
-  Buffer arena_, read_back_;
-  std::array<Buffer, 2> staging_;
-  std::vector<std::unique_ptr<Event>> bucket_events_;
-  std::vector<std::unique_ptr<Stream>> streams_;
-  std::vector<BindContext> contexts_;
-  PreCaptureResult captured_;  // Goes before streams and events.
+  std::unique_ptr<CapturedPlans> all_;
   std::int64_t step_ = 0;
 };
 

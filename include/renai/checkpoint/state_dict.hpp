@@ -42,11 +42,10 @@ class CheckpointStore {
   explicit CheckpointStore(std::filesystem::path run_directory) : directory_(std::move(run_directory)) {}
   /// Writes, points `latest` at it, keeps the newest `keep` (and `best`). Returns the path.
   std::filesystem::path save(std::int64_t step, const StateDict& state, int keep) const;
+  /// Points `best` at it: save() keeps that one.
   void mark_best(const std::filesystem::path& checkpoint) const;
   /// Newest undamaged checkpoint; each damaged one passed over is reported through `warnings`.
   std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings) const;
-  /// The checkpoint that mark_best named last, while it exists.
-  std::optional<std::filesystem::path> best() const;
 
  private:
   std::filesystem::path directory_;

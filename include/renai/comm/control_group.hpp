@@ -24,6 +24,11 @@ class ControlGroup {
   virtual void report_failure(const Error& error) noexcept = 0;
   /// Throws PeerError when a peer has reported a failure. Cheap; called between steps.
   virtual void poll() = 0;
+  /// Starts to ask all ranks for the largest of their values; one question at a time. Waits for nobody and
+  /// allocates nothing, so it has a place between steps.
+  virtual void start_maximum(int value) = 0;
+  /// The largest value of the question that is open. Waits until every rank has started it. Errors: as all_gather.
+  virtual int finish_maximum(std::string_view stage) = 0;
   /// Limit of every wait.
   virtual std::chrono::milliseconds deadline() const = 0;
 

@@ -62,8 +62,6 @@ class Loader {
   void release(std::int64_t k, const Event& copied);
   std::chrono::nanoseconds waited()
       const;  ///< Time spent in wait() while the job's buffer was being filled (not while it was in use).
-  /// Order-dependent digest of the sample ids of job k, valid between wait(k) and release(k).
-  std::uint64_t ids_digest(std::int64_t k) const;
 
  private:
   struct Impl;

@@ -31,8 +31,7 @@ struct ControlBlock {
   std::int32_t rows = 0;         ///< Rows of this variant (N of its ShapeId).
   std::int32_t valid_rows = 0;   ///< Rows with weight 1; the rest are padding.
   float lr = 0.0f;
-  float momentum = 0.0f;
-  std::array<std::int32_t, 4> reserved{};
+  std::array<std::int32_t, 5> reserved{};
 };
 static_assert(sizeof(ControlBlock) == 64);
 

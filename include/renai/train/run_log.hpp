@@ -45,6 +45,7 @@ struct Summary {
   std::string digest;
   std::int64_t skipped_steps = 0, step_allocations = 0, step_synchronizations = 0;
   std::string error;
+  int signal = 0;  ///< That interrupted the run; part of `error` in the file.
 };
 std::string to_json(const Summary& summary);
 

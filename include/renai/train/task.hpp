@@ -1,6 +1,7 @@
 #pragma once
 // DeepLearningTask: training and validation over the atlas.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -101,12 +102,16 @@ class DeepLearningTask {
     std::map<std::string, std::string> checkpoint_texts;  ///< Recipe and versions, stored in every checkpoint.
     std::vector<std::pair<std::string, std::string>> trace_header;
     std::chrono::steady_clock::time_point process_start;
+    /// Becomes the number of a signal that asks the run to end early; null: nothing does.
+    const std::atomic<int>* interrupt = nullptr;
   };
   DeepLearningTask(Engine& engine, const Options& options);
   ~DeepLearningTask();
 
   /// Trains from `progress` to the end and returns the summary, which is also written to the run directory (with status
-  /// "failed" when an error ends the run). Errors: PeerError, DataError, UserError (diverged), ResourceError
+  /// "failed" when an error ends the run). When a rank is interrupted, all ranks end at the same step: a rank alone at
+  /// the next one, several within two times kStepsInFlight; they save a checkpoint, and the status is "interrupted".
+  /// Errors: PeerError, DataError, UserError (diverged), ResourceError
   /// (checkpoint, trace).
   Summary train(Progress progress);
   /// Exact validation of the present weights, without training.

@@ -67,7 +67,7 @@ struct Forward : Conv {
 
 /// x is dx, y is dy.
 struct BackwardData : Conv {
-  void add_taps(std::int64_t n, std::int64_t ih, std::int64_t iw, std::int64_t group, double* sums) const {
+  void add_taps(std::int64_t n, std::int64_t ih, std::int64_t iw, std::int64_t group, double* to) const {
     const WindowParams& p = params.window;
     for (std::int64_t r = 0; r < p.kernel_h; ++r) {
       const std::int64_t oh = reader(ih, p.stride_h, p.pad_h, r, p.dilation_h, y.h);
@@ -78,14 +78,15 @@ struct BackwardData : Conv {
         const float* dy = y.at(n, oh, ow);
         for (std::int64_t k = group * group_k(); k < (group + 1) * group_k(); ++k) {
           const float* weight = w + weight_at(k, r, s);
-          for (std::int64_t c = 0; c < group_c(); ++c) sums[c] += double{dy[k]} * double{weight[c]};
+          for (std::int64_t c = 0; c < group_c(); ++c) to[c] += double{dy[k]} * double{weight[c]};
         }
       }
     }
   }
 
-  void operator()() const {
-    std::vector<double> sums(static_cast<std::size_t>(group_c()));
+  std::vector<double> sums = std::vector<double>(static_cast<std::size_t>(group_c()));
+
+  void operator()() {
     for (std::int64_t n = 0; n < x.n; ++n) {
       for (std::int64_t ih = 0; ih < x.h; ++ih) {
         for (std::int64_t iw = 0; iw < x.w; ++iw) {
@@ -106,7 +107,7 @@ struct BackwardWeights : Conv {
   float* dw = nullptr;
   float* db = nullptr;
 
-  void add_positions(std::int64_t k, std::int64_t r, std::int64_t s, double* sums) const {
+  void add_positions(std::int64_t k, std::int64_t r, std::int64_t s, double* to) const {
     const WindowParams& p = params.window;
     const std::int64_t first_c = k / group_k() * group_c();
     for (std::int64_t n = 0; n < y.n; ++n) {
@@ -118,7 +119,7 @@ struct BackwardWeights : Conv {
           if (iw < 0 || iw >= x.w) continue;
           const double dy = y.at(n, oh, ow)[k];
           const float* pixel = x.at(n, ih, iw) + first_c;
-          for (std::int64_t c = 0; c < group_c(); ++c) sums[c] += dy * double{pixel[c]};
+          for (std::int64_t c = 0; c < group_c(); ++c) to[c] += dy * double{pixel[c]};
         }
       }
     }
@@ -130,8 +131,9 @@ struct BackwardWeights : Conv {
     return sum;
   }
 
-  void operator()() const {
-    std::vector<double> sums(static_cast<std::size_t>(group_c()));
+  std::vector<double> sums = std::vector<double>(static_cast<std::size_t>(group_c()));
+
+  void operator()() {
     for (std::int64_t k = 0; k < y.c; ++k) {
       for (std::int64_t r = 0; r < params.window.kernel_h; ++r) {
         for (std::int64_t s = 0; s < params.window.kernel_w; ++s) {

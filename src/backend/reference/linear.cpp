@@ -26,8 +26,9 @@ struct Forward : Linear {
 };
 
 struct BackwardData : Linear {
-  void operator()() const {
-    std::vector<double> sums(static_cast<std::size_t>(c));
+  std::vector<double> sums = std::vector<double>(static_cast<std::size_t>(c));
+
+  void operator()() {
     for (std::int64_t in = 0; in < n; ++in) {
       sums.assign(sums.size(), 0.0);
       for (std::int64_t ik = 0; ik < k; ++ik) {
@@ -40,8 +41,9 @@ struct BackwardData : Linear {
 };
 
 struct BackwardWeights : Linear {
-  void operator()() const {
-    std::vector<double> sums(static_cast<std::size_t>(c));
+  std::vector<double> sums = std::vector<double>(static_cast<std::size_t>(c));
+
+  void operator()() {
     for (std::int64_t ik = 0; ik < k; ++ik) {
       sums.assign(sums.size(), 0.0);
       double bias_sum = 0;

@@ -74,8 +74,10 @@ struct MaxForward : Pool {
 /// `x` of the base is dx; the forward input decides which position gets the gradient: the first maximum in row order.
 struct MaxBackward : Pool {
   View input;
-  void operator()() const {
-    std::vector<double> sums(static_cast<std::size_t>(x.elems()), 0.0);
+  std::vector<double> sums = std::vector<double>(static_cast<std::size_t>(x.elems()));
+
+  void operator()() {
+    std::fill(sums.begin(), sums.end(), 0.0);
     for_each_output([&](std::int64_t n, std::int64_t oh, std::int64_t ow, std::int64_t c) {
       const float* best = nullptr;
       for_each_tap(oh, ow, [&](std::int64_t ih, std::int64_t iw) {
@@ -99,8 +101,10 @@ struct AvgForward : Pool {
 };
 
 struct AvgBackward : Pool {
-  void operator()() const {
-    std::vector<double> sums(static_cast<std::size_t>(x.elems()), 0.0);
+  std::vector<double> sums = std::vector<double>(static_cast<std::size_t>(x.elems()));
+
+  void operator()() {
+    std::fill(sums.begin(), sums.end(), 0.0);
     for_each_output([&](std::int64_t n, std::int64_t oh, std::int64_t ow, std::int64_t c) {
       const double share = double{y.at(n, oh, ow)[c]} / static_cast<double>(divisor(oh, ow));
       for_each_tap(oh, ow, [&](std::int64_t ih, std::int64_t iw) {

@@ -44,13 +44,6 @@ Interval chunk_of(std::int64_t elems, int owners, int index) {
 
 std::int64_t scratch_elems(std::int64_t elems, int owners) { return (owners - 1) * chunk_elems(elems, owners); }
 
-template <typename Visit>
-void split(std::int64_t size_bytes, const Visit& visit) {
-  for (std::int64_t from = 0; from < size_bytes; from += kMaxMessageBytes) {
-    visit(from, std::min(kMaxMessageBytes, size_bytes - from));
-  }
-}
-
 /// What every run of the communicator shares.
 struct Shared {
   std::shared_ptr<Link> link;
@@ -61,13 +54,13 @@ struct Shared {
 
 /// Starts sends or receives of a block, cut into messages.
 void send_block(Exchange& exchange, const Link& link, const void* data, std::int64_t size_bytes, int peer, int tag) {
-  split(size_bytes, [&](std::int64_t from, std::int64_t part_bytes) {
+  cut_block(size_bytes, kMaxMessageBytes, [&](std::int64_t from, std::int64_t part_bytes) {
     exchange.send(static_cast<const std::byte*>(data) + from, part_bytes, peer, tag, link.data);
   });
 }
 
 void receive_block(Exchange& exchange, const Link& link, void* data, std::int64_t size_bytes, int peer, int tag) {
-  split(size_bytes, [&](std::int64_t from, std::int64_t part_bytes) {
+  cut_block(size_bytes, kMaxMessageBytes, [&](std::int64_t from, std::int64_t part_bytes) {
     exchange.receive(static_cast<std::byte*>(data) + from, part_bytes, peer, tag, link.data);
   });
 }

@@ -17,7 +17,7 @@ struct Envelope {
 };
 static_assert(sizeof(Envelope) == 1024);
 
-constexpr int kEnvelopeKind = 0, kTextKind = 1;
+constexpr int kEnvelopeKind = 0, kTextKind = 1, kMaximumKind = 2;
 constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 30;
 
 class MpiControlGroup final : public ControlGroup {
@@ -26,7 +26,11 @@ class MpiControlGroup final : public ControlGroup {
       : link_(std::move(link)),
         deadline_(deadline),
         instance_(link_->next_control++),
-        envelopes_(std::make_shared<std::vector<Envelope>>(static_cast<std::size_t>(link_->world_size))) {}
+        envelopes_(std::make_shared<std::vector<Envelope>>(static_cast<std::size_t>(link_->world_size))),
+        values_(std::make_shared<std::vector<int>>(static_cast<std::size_t>(link_->world_size))),
+        asking_(link_) {
+    asking_.reserve(2 * static_cast<std::size_t>(link_->world_size));
+  }
 
   int rank() const override { return link_->rank; }
   int world_size() const override { return link_->world_size; }
@@ -39,6 +43,24 @@ class MpiControlGroup final : public ControlGroup {
     exchange_envelopes(message, stage);
     check_same_point(stage);
     return gather_texts(message, stage);
+  }
+
+  void start_maximum(int value) override {
+    RENAI_CHECK(!open_, "a question is open already");
+    open_ = true;
+    const auto value_of = [this](int rank) { return &(*values_)[static_cast<std::size_t>(rank)]; };
+    *value_of(rank()) = value;
+    asking_.hold(values_);
+    const int tag = tag_of(instance_, kMaximumKind);
+    for_each_peer([&](int peer) { asking_.receive(value_of(peer), sizeof(int), peer, tag, link_->control); });
+    for_each_peer([&](int peer) { asking_.send(value_of(rank()), sizeof(int), peer, tag, link_->control); });
+  }
+
+  int finish_maximum(std::string_view stage) override {
+    RENAI_CHECK(open_, "no question is open");
+    asking_.finish(deadline_, stage);
+    open_ = false;
+    return *std::max_element(values_->begin(), values_->end());
   }
 
  private:
@@ -86,29 +108,24 @@ class MpiControlGroup final : public ControlGroup {
         text.assign(envelope.text.data(), envelope.message_bytes);
       } else {
         text.resize(envelope.message_bytes);
-        split(static_cast<std::int64_t>(text.size()), [&](std::int64_t from, std::int64_t size_bytes) {
-          exchange.receive(text.data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
-        });
+        cut_block(
+            static_cast<std::int64_t>(text.size()), kMaxMessageBytes, [&](std::int64_t from, std::int64_t size_bytes) {
+              exchange.receive(text.data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
+            });
       }
     });
     if (message.size() > Envelope{}.text.size()) {
       const auto own = std::make_shared<std::string>(message);
       exchange.hold(own);
       for_each_peer([&](int peer) {
-        split(static_cast<std::int64_t>(own->size()), [&](std::int64_t from, std::int64_t size_bytes) {
-          exchange.send(own->data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
-        });
+        cut_block(static_cast<std::int64_t>(own->size()), kMaxMessageBytes,
+                  [&](std::int64_t from, std::int64_t size_bytes) {
+                    exchange.send(own->data() + from, size_bytes, peer, tag_of(instance_, kTextKind), link_->control);
+                  });
       });
     }
     exchange.finish(deadline_, stage);
     return std::move(texts);
-  }
-
-  template <typename Visit>
-  static void split(std::int64_t size_bytes, const Visit& visit) {
-    for (std::int64_t from = 0; from < size_bytes; from += kMaxMessageBytes) {
-      visit(from, std::min(kMaxMessageBytes, size_bytes - from));
-    }
   }
 
   /// Peers in an order that differs from rank to rank, so that not all send to the same one first.
@@ -122,6 +139,10 @@ class MpiControlGroup final : public ControlGroup {
   int instance_;
   std::uint64_t sequence_ = 0;
   std::shared_ptr<std::vector<Envelope>> envelopes_;  ///< By rank.
+  // Of start_maximum, which is called between steps and allocates nothing.
+  std::shared_ptr<std::vector<int>> values_;  ///< By rank.
+  Exchange asking_;
+  bool open_ = false;
 };
 
 }  // namespace

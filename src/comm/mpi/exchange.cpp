@@ -6,6 +6,7 @@
 
 #include "link.hpp"
 #include "renai/base/check.hpp"
+#include "renai/comm/ranks.hpp"
 
 namespace renai::mpi {
 namespace {
@@ -42,12 +43,6 @@ class BackOff {
   Clock::time_point spin_end_;
   microseconds sleep_ = kSleepLeast;
 };
-
-std::string describe_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
 
 }  // namespace
 
@@ -157,7 +152,7 @@ void Exchange::wait_for_all(milliseconds limit, std::string_view stage) {
     } else if (now >= end) {
       const auto ranks = missing_ranks();
       if (ranks.empty()) break;
-      throw PeerError("nothing came from " + describe_ranks(ranks) + " while " + std::string(stage),
+      throw PeerError("nothing came from " + name_ranks(ranks) + " while " + std::string(stage),
                       "waited " + describe_limit(limit),
                       "look at the messages and the host of that rank; if it was only slow, raise --watchdog-seconds");
     }

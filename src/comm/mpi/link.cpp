@@ -1,7 +1,5 @@
 #include "link.hpp"
 
-#include <unistd.h>
-
 #include <array>
 
 #include "renai/base/check.hpp"
@@ -31,11 +29,6 @@ std::string library_name() {
 int tag_of(int instance, int kind) {
   RENAI_CHECK(instance < 1024, "too many control groups or communicators in one process");
   return instance * 16 + kind;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown-host";
 }
 
 std::string describe_limit(std::chrono::milliseconds limit) {

@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "renai/base/error.hpp"
+#include "renai/base/host.hpp"
 
 namespace renai::mpi {
 
@@ -24,7 +26,13 @@ void check_mpi(int code, const char* call);
 
 /// "Open MPI 4.1.4": the first words of what the library says of itself.
 std::string library_name();
-std::string host_name();
+/// Calls visit(from, size) for the messages that a block is cut into. Units: bytes.
+template <typename Visit>
+void cut_block(std::int64_t size_bytes, std::int64_t most_bytes, const Visit& visit) {
+  for (std::int64_t from = 0; from < size_bytes; from += most_bytes) {
+    visit(from, std::min(most_bytes, size_bytes - from));
+  }
+}
 /// "3 s", "700 ms".
 std::string describe_limit(std::chrono::milliseconds limit);
 

@@ -15,7 +15,12 @@ class SelfControlGroup final : public ControlGroup {
   }
   void report_failure(const Error&) noexcept override {}  // There is nobody to tell.
   void poll() override {}
+  void start_maximum(int value) override { maximum_ = value; }
+  int finish_maximum(std::string_view) override { return maximum_; }
   std::chrono::milliseconds deadline() const override { return std::chrono::milliseconds{0}; }
+
+ private:
+  int maximum_ = 0;
 };
 
 class SelfCommunicator final : public Communicator {

@@ -45,6 +45,31 @@ TEST_F(Control, GathersMessagesOfDifferentLengths) {
   }
 }
 
+TEST_F(Control, FindsTheMaximumBesideOtherExchanges) {
+  const auto group = mpi->make_control_group(kLong);
+  for (int round = 0; round < 5; ++round) {
+    group->start_maximum(rank() == round % ranks() ? 15 + round : -1);
+    group->barrier("meeting");
+    EXPECT_EQ(group->finish_maximum("asking"), 15 + round);
+  }
+}
+
+TEST_F(Control, AskingForTheMaximumWaitsForNobody) {
+  if (ranks() == 1) GTEST_SKIP() << "needs two ranks";
+  const auto group = mpi->make_control_group(kShort);
+  meet();
+  if (rank() == last()) return;
+  const auto start = testing::Clock::now();
+  group->start_maximum(1);
+  EXPECT_LT(seconds_since(start), 0.5);
+  try {
+    group->finish_maximum("asking whether to go on");
+    FAIL() << "nobody was missed";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(last()) + " while asking whether to go on"));
+  }
+}
+
 TEST_F(Control, BroadcastsFromEveryRoot) {
   const auto group = mpi->make_control_group(kLong);
   for (int root = 0; root < ranks(); ++root) {

@@ -136,6 +136,18 @@ TEST_F(Reduce, ReplayAllocatesNothing) {
   }
 }
 
+/// Stands here because this file counts allocations: a training run asks between its steps.
+TEST_F(Reduce, AskingForTheMaximumAllocatesNothing) {
+  const auto group = mpi->make_control_group(kLong);
+  long before = 0;
+  for (int round = 0; round < 4; ++round) {
+    if (round == 1) before = test::allocations.load();
+    group->start_maximum(rank());
+    EXPECT_EQ(group->finish_maximum("asking"), last());
+  }
+  EXPECT_EQ(test::allocations.load(), before);
+}
+
 TEST_F(Reduce, StaysInsideItsScratch) {
   for (const int ranks_per_host : {1, 2}) {
     if (ranks() % ranks_per_host != 0) continue;

@@ -16,6 +16,8 @@ TEST(Self, ControlGroupOfOne) {
   const auto group = make_self_control_group();
   EXPECT_EQ(group->rank(), 0);
   EXPECT_EQ(group->world_size(), 1);
+  group->start_maximum(-3);
+  EXPECT_EQ(group->finish_maximum("asking"), -3);
   EXPECT_EQ(group->all_gather("hello", "gathering"), std::vector<std::string>{"hello"});
   EXPECT_EQ(group->broadcast("x", 0, "broadcasting"), "x");
   EXPECT_THROW(group->broadcast("x", 1, "broadcasting"), InternalError);
@@ -55,6 +57,8 @@ class MadeUpGroup final : public ControlGroup {
   }
   void report_failure(const Error&) noexcept override {}
   void poll() override {}
+  void start_maximum(int) override {}
+  int finish_maximum(std::string_view) override { return 0; }
   std::chrono::milliseconds deadline() const override { return std::chrono::milliseconds{1}; }
 
  private:

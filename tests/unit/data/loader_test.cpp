@@ -114,8 +114,7 @@ class LoaderTest : public ::testing::Test {
       while (next < jobs.size() && next < k + 3) loader.submit(jobs[next++]);
       const auto buffer = static_cast<std::size_t>(loader.wait(static_cast<std::int64_t>(k)));
       EXPECT_EQ(buffer, k % 2);
-      digests.push_back(hash128({buffers[buffer].data(), static_cast<std::size_t>(layout.size_bytes)}).hex() +
-                        std::to_string(loader.ids_digest(static_cast<std::int64_t>(k))));
+      digests.push_back(hash128({buffers[buffer].data(), static_cast<std::size_t>(layout.size_bytes)}).hex());
       loader.release(static_cast<std::int64_t>(k), gate);
     }
     return digests;
@@ -140,8 +139,7 @@ TEST_F(LoaderTest, StagesTheSameForAnyNumberOfThreads) {
 
 TEST_F(LoaderTest, TrainingRowsAreAsSamplerAndSetSay) {
   Loader loader(config(2));
-  const std::int64_t k = loader.submit(job(true, 3, 1, 2));
-  const int x = loader.wait(k);
+  const int x = loader.wait(loader.submit(job(true, 3, 1, 2)));
   const auto* ids = part<std::int64_t>(x, layout.ids_offset);
   for (std::int64_t row = 0; row < 8; ++row) {
     const std::int64_t sample = train_sampler->sample(3, 1, 2, row);
@@ -156,7 +154,6 @@ TEST_F(LoaderTest, TrainingRowsAreAsSamplerAndSetSay) {
   }
   const auto* control = part<ControlBlock>(x, layout.control_offset);
   EXPECT_TRUE(control->rows == 8 && control->valid_rows == 8 && control->step == 301 && control->shard == 2);
-  EXPECT_EQ(loader.ids_digest(k), hash64(std::as_bytes(std::span(ids, 8))));
 }
 
 TEST_F(LoaderTest, PaddingRowsCarryNoWeight) {

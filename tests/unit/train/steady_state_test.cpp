@@ -25,28 +25,6 @@ struct Case {
 
 class TrainingStep : public ::testing::TestWithParam<Case> {};
 
-/// Calls of operator new by one launch and the work that it starts.
-long allocations_of(Engine& engine, int variant, GraphId id) {
-  const long before = test::allocations.load();
-  engine.launch(variant, id);
-  engine.stream(StreamId::COMPUTE).synchronize();
-  engine.stream(StreamId::UPDATE).synchronize();
-  return test::allocations.load() - before;
-}
-
-/// What the reference backend's naive loops put on the heap for one shard. It is the oracle's own affair: graphs
-/// without its kernels show that launching costs nothing.
-long kernel_allocations_of_a_shard(Engine& engine, int variant) {
-  for (const GraphId id : {GraphId::ZERO_GRAD, GraphId::NAN_CHECK_AND_GRAD_SCALING, GraphId::OPTIMIZER}) {
-    EXPECT_EQ(allocations_of(engine, variant, id), 0) << graph_id_name(id);
-  }
-  long total = 0;
-  for (const GraphId id : {GraphId::FIRST_LAYER_FWD_A, GraphId::DEEP_FWD_BWD, GraphId::FIRST_LAYER_BWD_A}) {
-    total += allocations_of(engine, variant, id);
-  }
-  return total;
-}
-
 /// Epochs of two whole batches and a partial one, with augmentation, so that every training variant is measured.
 TEST_P(TrainingStep, AllocatesNothing) {
   const Case& one = GetParam();
@@ -77,9 +55,7 @@ TEST_P(TrainingStep, AllocatesNothing) {
   EXPECT_EQ(rank.device().counters().allocations, counters.allocations);
   EXPECT_EQ(rank.device().counters().pinned_allocations, counters.pinned_allocations);
   EXPECT_GT(rank.device().counters().launches, counters.launches);
-  const long by_kernels = kMeasured * one.shards * kernel_allocations_of_a_shard(engine, 0);
-  EXPECT_EQ(made - by_kernels, 0) << "calls of operator new outside kernels in " << kMeasured
-                                  << " steps; kernels: " << by_kernels;
+  EXPECT_EQ(made, 0) << "calls of operator new in " << kMeasured << " steps, those of kernels included";
   // The steps did something: the last loss is finite and the last batch's ids are those of this epoch's end.
   EXPECT_EQ(schedule->ids().size(), 4u);
   const float loss = engine.read_back(kWarm + kMeasured - 1)[0];

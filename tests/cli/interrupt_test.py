@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""SIGINT and SIGTERM: the run ends in order, says so, and goes on from there to the same bits."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import renai_cli  # noqa: E402
+
+LIMIT_SECONDS = 20
+
+
+class InterruptTest(renai_cli.FolderTest):
+    def setUp(self):
+        super().setUp()
+        renai_cli.write_idx(self.folder / "idx", train=128, val=32)
+        self.data = self.folder / "data"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+
+    def words(self, name, steps):
+        return ["train", "--data", self.data, "--model", "mlp", "--run-dir", self.folder / name, "--global-batch", 32, "--steps",
+                steps, "--lr-schedule", "constant", "--log-every", 1]
+
+    def start(self, ranks):
+        """A long run, the first in its folder; returns when it has made a few steps."""
+        for name in ("run", "whole"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        command = [renai_cli.renai()] if ranks == 1 else [renai_cli.SOURCE / "ci" / "mpiexec.sh", ranks, renai_cli.renai()]
+        process = subprocess.Popen([str(word) for word in [*command, *self.words("run", 10**6)]], env=renai_cli.environment(),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        self.addCleanup(process.kill)
+        metrics = self.folder / "run" / "metrics.jsonl"
+        end = time.monotonic() + LIMIT_SECONDS
+        while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        return process
+
+    def summary(self, name="run"):
+        return json.loads((self.folder / name / "summary.json").read_text())
+
+    def check_goes_on(self, steps):
+        """Continued for a few steps it holds the weights of a run that was never interrupted."""
+        self.succeeds(renai_cli.run([renai_cli.renai(), *self.words("run", steps + 3), "--resume", "auto"]))
+        self.succeeds(renai_cli.run([renai_cli.renai(), *self.words("whole", steps + 3)]))
+        self.assertEqual(self.summary()["status"], "completed")
+        self.assertEqual(self.summary()["digest"], self.summary("whole")["digest"])
+
+    def test_one_rank(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=number):
+                process = self.start(1)
+                process.send_signal(number)
+                self.assertEqual(process.wait(LIMIT_SECONDS), 128 + number)
+                summary = self.summary()
+                self.assertEqual(summary["status"], "interrupted")
+                self.assertIn(f"signal {int(number)} ", summary["error"])
+                self.assertTrue(summary["digest"])
+                self.assertTrue((self.folder / "run" / "checkpoints" / f"step-{summary['steps']:08}.h5").exists())
+                self.check_goes_on(summary["steps"])
+
+    def test_one_of_several_ranks(self):
+        """All ranks end at the same step, whichever of them hears the signal."""
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                process = self.start(2)
+                place = json.loads((self.folder / "run" / "ranks.json").read_text())[rank]
+                subprocess.run(["kill", "-TERM", str(place["pid"])], check=True)
+                self.assertEqual(process.wait(LIMIT_SECONDS), 128 + signal.SIGTERM)
+                summary = self.summary()
+                self.assertEqual(summary["status"], "interrupted")
+                self.assertTrue(summary["digest"])
+                self.check_goes_on(summary["steps"])
+
+    def test_the_launcher(self):
+        """A launcher that is told to end leaves its ranks about a second."""
+        process = self.start(2)
+        process.terminate()
+        self.assertNotEqual(process.wait(LIMIT_SECONDS), 0)
+        self.assertEqual(self.summary()["status"], "interrupted")
+
+
+if __name__ == "__main__":
+    renai_cli.main()
