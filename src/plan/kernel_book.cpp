@@ -65,14 +65,16 @@ class BookVerifier {
     for (const std::int64_t size : sizes) require(size >= 0, owner + " has a negative size");
   }
 
-  /// Activations and their gradients may be stored in half precision; parameters, sums and labels keep their types.
+  /// Activations and their gradients may be stored in half precision; parameters, statistics, sums and labels keep
+  /// their types.
   void check_dtypes() const {
     if (book_.dtypes.empty()) return;
     require(book_.dtypes.size() == graph_.tensors().size(), "dtypes has not one entry for each tensor of the graph");
     for (TensorId id = 0; id < graph_tensors_; ++id) {
       const DType stored = stored_dtype(book_, graph_, id), own = tensor_dtype(graph_.tensor(id).role);
-      const bool half = is_transient(graph_.tensor(id).role) && (stored == DType::f16 || stored == DType::bf16);
-      require(stored == own || half,
+      const TensorRole role = graph_.tensor(id).role;
+      const bool may_be_half = role == TensorRole::activation || role == TensorRole::activation_grad;
+      require(stored == own || (may_be_half && (stored == DType::f16 || stored == DType::bf16)),
               "tensor '" + name(id) + "' cannot be stored as " + std::string(dtype_name(stored)));
     }
     for (const StorageAlias& alias : book_.aliases) {

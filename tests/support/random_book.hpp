@@ -116,7 +116,7 @@ class RandomBook {
     if (!random_.chance(40)) return;
     for (std::size_t t = 0; t < graph_.tensors().size(); ++t) {
       const TensorRole role = graph_.tensors()[t].role;
-      const bool half = is_transient(role) && random_.chance(50);
+      const bool half = (role == TensorRole::activation || role == TensorRole::activation_grad) && random_.chance(50);
       book_.dtypes.push_back(half ? random_.chance(50) ? DType::bf16 : DType::f16 : tensor_dtype(role));
     }
     for (bool changed = true; changed;) {

@@ -51,8 +51,8 @@ DType stored_dtype(const KernelBook& book, const ComputationGraph& graph, Tensor
 
 /// Every node covered once and in order, tensor ids in range, sizes for each of `spec_count` specs; no kernel starts
 /// before what its nodes wait for, and none writes in place over a value that is still to be read (views are flatten
-/// nodes). Only transient tensors may have another element type than their role's, and a view has that of what it
-/// views. Errors: InternalError.
+/// nodes). Only activations and their gradients may have another element type than their role's, and a view has that of
+/// what it views. Errors: InternalError.
 void verify(const KernelBook& book, const ComputationGraph& graph, int spec_count);
 std::string print(const KernelBook& book, const ComputationGraph& graph);
 /// Hash of all kernel choices, for fingerprint, trace and summary.

@@ -59,7 +59,7 @@ TEST_F(BookDamage, OfElementTypesIsRefused) {
   KernelBook good = plan_.book;
   for (std::size_t i = 0; i < plan_.graph.tensors().size(); ++i) {
     const TensorRole role = plan_.graph.tensors()[i].role;
-    good.dtypes.push_back(is_transient(role) ? DType::bf16 : tensor_dtype(role));
+    good.dtypes.push_back(may_be_half(role) ? DType::bf16 : tensor_dtype(role));
   }
   EXPECT_NO_THROW(verify(good, plan_.graph, 6));
   const auto refused_type = [&](const char* word, TensorId id, DType dtype) {
@@ -71,6 +71,10 @@ TEST_F(BookDamage, OfElementTypesIsRefused) {
   const ParamInfo& param = plan_.graph.params().front();
   refused_type("cannot be stored as bfloat16", param.weight, DType::bf16);
   refused_type("cannot be stored as float16", param.grad, DType::f16);
+  for (std::size_t i = 0; i < plan_.graph.tensors().size(); ++i) {
+    if (plan_.graph.tensors()[i].role != TensorRole::saved) continue;
+    refused_type("biased_var' cannot be stored as float16", static_cast<TensorId>(i), DType::f16);
+  }
   refused_type("cannot be stored as float64", plan_.graph.parts().logits, DType::f64);
   refused_type("another element type", good.aliases.front().out, DType::f16);
   refused("half weights cannot", [&](KernelBook& book) { book.half_dtype = DType::f32; });

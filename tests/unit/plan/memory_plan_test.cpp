@@ -210,7 +210,7 @@ TEST(MemoryPlan, TensorsTakeTheElementTypeOfTheKernelBook) {
   plan.book.padded_c[static_cast<std::size_t>(logits)] = 16;
   for (std::size_t i = 0; i < plan.graph.tensors().size(); ++i) {
     const TensorRole role = plan.graph.tensors()[i].role;
-    plan.book.dtypes.push_back(is_transient(role) ? DType::f16 : tensor_dtype(role));
+    plan.book.dtypes.push_back(may_be_half(role) ? DType::f16 : tensor_dtype(role));
   }
   const auto plans = build_memory_plans(plan.request);
   EXPECT_NO_THROW(verify(plan.request, plans));

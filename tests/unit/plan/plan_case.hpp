@@ -20,6 +20,10 @@ struct PlanOptions {
   bool half_weights = false;
 };
 
+inline bool may_be_half(TensorRole role) {
+  return role == TensorRole::activation || role == TensorRole::activation_grad;
+}
+
 inline std::int64_t input_size(const std::string& model) { return model == "resnet9" ? 32 : 28; }
 inline std::int64_t input_channels(const std::string& model) { return model == "resnet9" ? 3 : 1; }
 
