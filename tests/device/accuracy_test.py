@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The default job and resnet9 on CIFAR-10 reach PyTorch's accuracy with the same recipe on the same files, within half a
-point (means of three seeds). Long: with RENAI_FULL=1 only.
+"""The default job and resnet9 on CIFAR-10 reach PyTorch's accuracy with the same recipe on the same files, within half
+a point (means of three seeds). Long: with RENAI_FULL=1 only.
 
 RENAI_IDX            folder with the four IDX files of Fashion-MNIST (default: where Debian's package puts them)
-RENAI_CIFAR10        a packed set, the binary version's folder, or an image folder train/CLASS, test/CLASS, plain or as tar
+RENAI_CIFAR10        a packed set, the binary version's folder, or an image folder train/CLASS, test/CLASS, plain or tar
 RENAI_ACCURACY_EPOCHS  other numbers of epochs than 5 and 24, as "5,24"
 """
 
@@ -77,8 +77,8 @@ class AccuracyTest(device_cli.DeviceTest):
             self.skipTest(f"{sys.executable} has no torch for {device_cli.DEVICE}")
 
     def compare(self, model, data, epochs, precision):
-        recipe = {"data": data, "model": model, "epochs": epochs, "logical-shards": 8, "momentum": 0.9, "weight-decay": 5e-4,
-                  "precision": precision, "device": device_cli.DEVICE, **RECIPES[model]}
+        recipe = {"data": data, "model": model, "epochs": epochs, "logical-shards": 8, "momentum": 0.9,
+                  "weight-decay": 5e-4, "precision": precision, "device": device_cli.DEVICE, **RECIPES[model]}
         words = [word for key, value in recipe.items() for word in ("--" + key, value)]
         ours = []
         for seed in SEEDS:

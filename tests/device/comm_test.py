@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`renai bench comm` on two GPUs: the fixed tree beside the library's all-reduce over sizes, and their ratio at 102 MB."""
+"""`renai bench comm` on two GPUs: the fixed tree beside the library's all-reduce, and their ratio at 102 MB."""
 
 import json
 import statistics

@@ -59,7 +59,8 @@ class FaultsTest(EndingTest):
     def in_time(self, job):
         self.assertIsNotNone(job.fault_at, "no rank stopped\n" + job.stdout)
         seconds = job.ended_at - job.fault_at
-        device_cli.say(f"{self.id().split('.')[-1]}: ended {seconds:.1f} s after the fault, exit status {job.returncode}")
+        name = self.id().rsplit(".", 1)[-1]
+        device_cli.say(f"{name}: ended {seconds:.1f} s after the fault, exit status {job.returncode}")
         self.assertLess(seconds, WATCHDOG + 5.0)
         self.assertNotEqual(job.returncode, 0, job.stdout)
         self.check_left(job)

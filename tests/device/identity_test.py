@@ -73,7 +73,8 @@ class IdentityTest(device_cli.DeviceTest):
 
         def train(case, ranks):
             model, precision, shards = case
-            return self.run_one(f"{name(case)}-np{ranks}", ranks, model=model, precision=precision, logical_shards=shards)
+            return self.run_one(f"{name(case)}-np{ranks}", ranks, model=model, precision=precision,
+                                logical_shards=shards)
 
         ones = device_cli.together([functools.partial(train, case, 1) for case in cases])
         for case, one in zip(cases, ones):
@@ -102,13 +103,13 @@ class IdentityTest(device_cli.DeviceTest):
         self.same(first, train("elsewhere", plan_cache=folders[1]), STEPS)
 
     def test_measured_plans(self):
-        """With --kernel-search measure the kept plans give the same bits; the header's plan hash tells choices apart."""
+        """With --kernel-search measure kept plans give the same bits; the header's plan hash tells choices apart."""
         self.require_cuda()
-        traces = [self.run_one(f"measure{i}", model="resnet9", precision="bf16", kernel_search="measure",
-                               plan_cache=self.folder / "measured") for i in range(2)]
+        train = functools.partial(self.run_one, model="resnet9", precision="bf16", kernel_search="measure",
+                                  job={"timeout": 200})
+        traces = [train(f"measure{i}", plan_cache=self.folder / "measured") for i in range(2)]
         self.same(*traces, STEPS)
-        other = self.run_one("fresh", model="resnet9", precision="bf16", kernel_search="measure",
-                             plan_cache=self.folder / "measured anew")
+        other = train("fresh", plan_cache=self.folder / "measured anew")
         hashes = [json.loads(trace.read_text().splitlines()[0])["kernel_plan"] for trace in (traces[0], other)]
         device_cli.say(f"kernel plans measured twice: {hashes[0]} {hashes[1]}")
         if hashes[0] == hashes[1]:

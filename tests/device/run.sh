@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # The whole GPU suite, on however many GPUs are here, in under ten minutes:
 #   tests/device/run.sh [--only WORDS] [--list] [BUILD_FOLDER]
-# BUILD_FOLDER  default build; it may come from another machine: test executables are run directly, with libraries from its lib/,
-#               programs (mpirun) from its bin/ and the commit from its file COMMIT where there is no version control
-# --only WORDS  only steps whose name holds one of the words (separated by spaces or commas); --list prints the names
-# Prints one line a step and what failed; the log, with everything the steps printed, is $OUT/device.log, or device.log in the build
-# folder. The last line is the total "N passed, N failed, N skipped", counted in tests; the exit status is non-zero when anything
-# failed. RENAI_FULL=1 runs the full step counts and the accuracy test (longer than ten minutes), RENAI_SUITE_DEVICE=cpu tries
-# the scripted tests on the CPU, RENAI_SUITE_SECONDS changes the limit of the whole (default 570, full 3000).
+# BUILD_FOLDER  default build; it may come from another machine: test executables are run directly, with libraries from
+#               its lib/, programs (mpirun) from its bin/ and the commit from its file COMMIT, where it has them
+# --only WORDS  only steps whose name holds one of the words (separated by spaces or commas)
+# --list        prints the names of the steps
+# Prints one line a step and what failed; the log, with everything the steps printed, is $OUT/device.log, or device.log
+# in the build folder. The last line is the total "N passed, N failed, N skipped", counted in tests; the exit status is
+# non-zero when anything failed. RENAI_FULL=1 runs the full step counts and the accuracy test (longer than ten minutes),
+# RENAI_SUITE_DEVICE=cpu tries the scripted tests on the CPU, RENAI_SUITE_SECONDS changes the limit of the whole
+# (default 570, full 3000).
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 only=""
@@ -17,12 +19,13 @@ while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs words}; shift 2 ;;
     --list) list=1; shift ;;
-    -*) sed -n '2,12s/^# \?//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+    -*) sed -n '2,14s/^# \?//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     *) build=$1; shift ;;
   esac
 done
 cd "$root" || exit 70
-build=$(cd "${build:-build}" 2>/dev/null && pwd) || { echo "run.sh: there is no build folder '${build:-build}'" >&2; exit 2; }
+folder=${build:-build}
+build=$(cd "$folder" 2>/dev/null && pwd) || { echo "run.sh: there is no build folder '$folder'" >&2; exit 2; }
 full=${RENAI_FULL:-0}
 limit=${RENAI_SUITE_SECONDS:-$([ "$full" = 1 ] && echo 3000 || echo 570)}
 device=${RENAI_SUITE_DEVICE:-cuda}
@@ -37,12 +40,13 @@ fi
 [ -d "$build/bin" ] && export PATH=$build/bin:$PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export NCCL_NVLS_ENABLE=0 XDG_CACHE_HOME=$work/cache RENAI=$build/renai RENAI_CASES_DIR=$root/tests/cases PYTHONUNBUFFERED=1
+export NCCL_NVLS_ENABLE=0 XDG_CACHE_HOME=$work/cache PYTHONUNBUFFERED=1 GTEST_COLOR=no
+export RENAI=$build/renai RENAI_CASES_DIR=$root/tests/cases
 [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 gpus=0
 if [ "$device" = cuda ] && command -v nvidia-smi >/dev/null; then
-  gpus=$(PYTHONPATH=$root/tests/support python3 -c 'import device_cli; print(len(device_cli.GPUS))' 2>/dev/null) || gpus=0
+  gpus=$(PYTHONPATH=$root/tests/support python3 -c 'import device_cli; print(len(device_cli.GPUS))') || gpus=0
 fi
 [ -n "$gpus" ] || gpus=0
 
@@ -57,9 +61,13 @@ failures=()
 say() { if [ $list = 0 ]; then printf '%s\n' "$*" | tee -a "$log"; fi; }
 
 commit() {
-  if git -C "$root" rev-parse HEAD 2>/dev/null; then
+  if [ -f "$build/COMMIT" ]; then
+    cat "$build/COMMIT"
+  elif git -C "$root" rev-parse HEAD 2>/dev/null; then
     [ -z "$(git -C "$root" status --porcelain 2>/dev/null)" ] || echo "(with changes)"
-  elif [ -f "$build/COMMIT" ]; then cat "$build/COMMIT"; else echo unknown; fi
+  else
+    echo unknown
+  fi
 }
 
 versions() {
@@ -80,8 +88,9 @@ def ask(library, function, by_value=False):
 
 
 print("CUDA runtime", ask("libcudart.so.13", "cudaRuntimeGetVersion") + ", driver's CUDA",
-      ask("libcuda.so.1", "cuDriverGetVersion") + ", cuDNN", ask("libcudnn.so.9", "cudnnGetVersion", True) + ", cuBLASLt",
-      ask("libcublasLt.so.13", "cublasLtGetVersion", True) + ", NCCL", ask("libnccl.so.2", "ncclGetVersion"))
+      ask("libcuda.so.1", "cuDriverGetVersion") + ", cuDNN", ask("libcudnn.so.9", "cudnnGetVersion", True) +
+      ", cuBLASLt", ask("libcublasLt.so.13", "cublasLtGetVersion", True) + ", NCCL",
+      ask("libnccl.so.2", "ncclGetVersion"))
 PYTHON
 }
 
@@ -92,12 +101,12 @@ wanted() {
   return 1
 }
 
-# count FILE: "passed failed skipped" from what GoogleTest or unittest printed last; nothing when neither did.
+# count FILE: "passed failed skipped" from what GoogleTest's programs or unittest printed; nothing when neither did.
 count() {
   awk '
-    /^\[  PASSED  \] [0-9]+ test/ { p = $4; seen = 1 }
-    /^\[  SKIPPED \] [0-9]+ test/ { s = $4 }
-    /^\[  FAILED  \] [0-9]+ test/ { f = $4; seen = 1 }
+    /^\[  PASSED  \] [0-9]+ test/ { p += $4; seen = 1 }
+    /^\[  SKIPPED \] [0-9]+ test/ { s += $4 }
+    /^\[  FAILED  \] [0-9]+ test/ { f += $4; seen = 1 }
     /^Ran [0-9]+ tests? in/ { ran = $2; unit = 1 }
     /^(OK|FAILED)( \(|$)/ && unit {
       line = $0; seen = 1
@@ -152,7 +161,8 @@ finish() {
       tail -n 60 "$work/$name.out"
     fi
   fi
-  say "$(printf '%-8s%s (%s s): %s passed, %s failed, %s skipped%s' "$word" "$name" "$seconds" "$p" "$f" "$s" "$note")"
+  say "$(printf '%-8s%s (%s s): %s passed, %s failed, %s skipped%s' \
+    "$word" "$name" "$seconds" "$p" "$f" "$s" "$note")"
 }
 
 # step NAME SECONDS COMMAND...: one check from begin to finish.
@@ -205,20 +215,26 @@ check_build() {
 of_mpi() { grep -aq MPI_Init "$1"; }
 is_gtest() { grep -aq gtest_list_tests "$1"; }
 
-# sampled TOOL EXECUTABLE TESTS FILTER: a compute-sanitizer tool over about so many tests, spread over the whole list.
+# sampled TOOL TESTS FILTER EXECUTABLE...: a compute-sanitizer tool over about so many tests of each, spread evenly.
 sampled() {
-  local tool=$1 file=$2 most=$3 filter=$4 all shards
+  local tool=$1 most=$2 filter=$3 file all shards worst=0
+  shift 3
   if ! command -v compute-sanitizer >/dev/null; then echo "skipped: compute-sanitizer is not installed"; return 77; fi
-  all=$("$file" --gtest_list_tests --gtest_filter="$filter" | grep -c '^  ')
-  if [ "$all" -eq 0 ]; then echo "no test matches $filter"; return 1; fi
-  shards=$(((all + most - 1) / most))
-  echo "$tool over every ${shards}th of $all tests"
-  GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=0 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
-    "$file" --gtest_filter="$filter" >"$work/$tool.$$.out" 2>&1
-  local status=$?
-  cat "$work/$tool.$$.out"
-  if grep -aq "Device not supported" "$work/$tool.$$.out"; then echo "skipped: compute-sanitizer refuses this device"; return 77; fi
-  return $status
+  for file in "$@"; do
+    all=$("$file" --gtest_list_tests --gtest_filter="$filter" | grep -c '^  ')
+    if [ "$all" -eq 0 ]; then echo "no test of $file matches $filter"; return 1; fi
+    shards=$(((all + most - 1) / most))
+    echo "$tool of $file, every ${shards}th of $all tests"
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=0 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      --print-limit 20 "$file" --gtest_filter="$filter" 2>&1 | tee "$work/$tool.out"
+    local status=${PIPESTATUS[0]}
+    if grep -aq "Device not supported" "$work/$tool.out"; then
+      echo "skipped: compute-sanitizer refuses this device"
+      return 77
+    fi
+    [ "$status" -eq 0 ] || worst=$status
+  done
+  return "$worst"
 }
 export work
 export -f sampled check_build
@@ -270,13 +286,13 @@ done
 if [ "$gpus" -eq 0 ]; then
   skip sanitizers "no GPU here"
 else
-  for file in "${kernel_tests[@]:+${kernel_tests[@]}}"; do
-    name=$(basename "$file")
-    side "memcheck.$name" 120 bash -c 'sampled memcheck "$0" 40 "-*Large*"' "$file"
-    side "racecheck.$name" 120 bash -c 'sampled racecheck "$0" 25 "-*Large*"' "$file"
-  done
+  if [ ${#kernel_tests[@]} -gt 0 ]; then
+    side memcheck.kernels 150 bash -c 'sampled memcheck 8 "-*Large*" "$@"' sampled "${kernel_tests[@]}"
+    side racecheck.kernels 150 bash -c 'sampled racecheck 5 "-*Large*" "$@"' sampled "${kernel_tests[@]}"
+  fi
   if [ -x "$parity" ]; then
-    side memcheck.parity 120 env RENAI_TEST_PRECISION=bf16 bash -c 'sampled memcheck "$0" 12 "Cases/OperatorParity.*"' "$parity"
+    side memcheck.parity 120 env RENAI_TEST_PRECISION=bf16 \
+      bash -c 'sampled memcheck 12 "Cases/OperatorParity.*" "$@"' sampled "$parity"
   fi
 fi
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trains a network of renai in PyTorch with renai's recipe on renai's files, to compare accuracies.
 
-The same data set directory, model, batch, logical shards (batch norm sees one shard at a time), drop of the epoch's remainder,
-SGD with Nesterov momentum and decay of weights only, warm-up and cosine, label smoothing, crops and flips. Weights, order and
-augmentation come from PyTorch's own random numbers, so accuracies are compared over a few seeds, never bits. Output: one JSON
-object a seed. Options are named as renai's.
+The same data set directory, model, batch, logical shards (batch norm sees one shard at a time), drop of the epoch's
+remainder, SGD with Nesterov momentum and decay of weights only, warm-up and cosine, label smoothing, crops and flips.
+Weights, order and augmentation come from PyTorch's own random numbers, so accuracies are compared over a few seeds,
+never bits. Output: one JSON object a seed. Options are named as renai's.
 """
 
 import argparse
@@ -29,7 +29,8 @@ class PlainHdf5:
         self.raw = Path(path).read_bytes()
         if self.raw[:8] != b"\x89HDF\r\n\x1a\n" or self.raw[8] != 0 or self.raw[13:15] != b"\x08\x08":
             raise ValueError(f"{path} is not an HDF5 file of the first format: install h5py")
-        # Behind the superblock's fixed part and four addresses stands the root group's entry; its scratch space holds B-tree and heap.
+        # Behind the superblock's fixed part and four addresses stands the root group's entry; its scratch space holds
+        # the addresses of B-tree and heap.
         tree, heap = struct.unpack_from("<QQ", self.raw, 24 + 4 * 8 + 24)
         self.names = struct.unpack_from("<Q", self.raw, heap + 24)[0]
         self.objects = dict(self.entries(tree))
@@ -97,7 +98,8 @@ def read_split(folder, split, plain=False):
     manifest = json.loads((Path(folder) / "manifest.json").read_text())
     shards = next(entry["shards"] for entry in manifest["splits"] if entry["name"] == split)
     parts = [read_file(Path(folder) / shard["file"], plain) for shard in shards]
-    return numpy.concatenate([p[0] for p in parts]), numpy.concatenate([p[1] for p in parts]).astype(numpy.int64), manifest
+    images, labels = (numpy.concatenate([part[i] for part in parts]) for i in range(2))
+    return images, labels.astype(numpy.int64), manifest
 
 
 class ShardNorm(nn.BatchNorm2d):
@@ -111,8 +113,8 @@ class ShardNorm(nn.BatchNorm2d):
         n, c, h, w = x.shape
         rows = n // self.shards
         side_by_side = x.view(self.shards, rows, c, h, w).transpose(0, 1).reshape(rows, self.shards * c, h, w)
-        y = functional.batch_norm(side_by_side, None, None, self.weight.repeat(self.shards), self.bias.repeat(self.shards), True,
-                                  0.0, self.eps)
+        y = functional.batch_norm(side_by_side, None, None, self.weight.repeat(self.shards),
+                                  self.bias.repeat(self.shards), True, 0.0, self.eps)
         with torch.no_grad():
             variance, mean = torch.var_mean(side_by_side.float(), dim=(0, 2, 3), unbiased=True)
             self.running_mean.lerp_(mean.view(self.shards, c).mean(0), self.momentum)
@@ -193,13 +195,14 @@ class Training:
         torch.manual_seed(seed)
         self.images, self.labels, manifest = self.load("train")
         self.val_images, self.val_labels, _ = self.load("val")
-        self.mean, self.std = (torch.tensor(manifest[key], device=self.device).view(1, -1, 1, 1) for key in ("mean", "std"))
+        self.mean, self.std = (torch.tensor(manifest[key], dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
+                               for key in ("mean", "std"))
         network = MODELS[arguments.model](self.images.shape[1], self.images.shape[2], len(manifest["classes"]))
         self.network = network.to(self.device, memory_format=torch.channels_last)
         decayed = [p for p in self.network.parameters() if p.dim() > 1]
         plain = [p for p in self.network.parameters() if p.dim() <= 1]
-        self.optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": arguments.weight_decay}, {"params": plain}],
-                                         lr=0.1, momentum=arguments.momentum, nesterov=True)
+        groups = [{"params": decayed, "weight_decay": arguments.weight_decay}, {"params": plain}]
+        self.optimizer = torch.optim.SGD(groups, lr=0.1, momentum=arguments.momentum, nesterov=True)
         self.dtype = PRECISIONS[arguments.precision]
         scaled = {"enabled": self.dtype == torch.float16}
         self.scaler = torch.amp.GradScaler("cuda", **scaled) if hasattr(torch.amp, "GradScaler") else (
@@ -277,8 +280,9 @@ def main():
         start = time.monotonic()
         training = Training(arguments, seed)
         training.train()
-        print(json.dumps({"torch": torch.__version__, "model": arguments.model, "precision": arguments.precision, "seed": seed,
-                          "val_top1": training.accuracy(), "seconds": round(time.monotonic() - start, 1)}), flush=True)
+        result = {"torch": torch.__version__, "model": arguments.model, "precision": arguments.precision, "seed": seed,
+                  "val_top1": training.accuracy(), "seconds": round(time.monotonic() - start, 1)}
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

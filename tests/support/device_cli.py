@@ -1,4 +1,4 @@
-"""What the scripted tests of the GPU share: the GPUs here, data sets, jobs that are watched from outside and leave nothing.
+"""What the scripted tests of the GPU share: the GPUs here, data sets, jobs watched from outside that leave nothing.
 
 RENAI_SUITE_DEVICE   cuda (default), or cpu: the same tests on the CPU, small and in fp32, to try the tests themselves
 RENAI_FULL=1         full step counts and the slow tests
@@ -24,7 +24,7 @@ FULL = os.environ.get("RENAI_FULL", "") == "1"
 JOBS = int(os.environ.get("RENAI_SUITE_JOBS", "1" if ON_CPU else "3"))
 PRECISIONS = ("fp32",) if ON_CPU else ("fp32", "bf16", "fp16")
 SKIPPED = 77  # Exit status of a script whose every test skipped; CTest counts it as skipped.
-# Samples, batch and validation samples of the synthetic sets: every epoch ends in a partial batch and drops some samples.
+# Samples, batch and validation samples of the synthetic sets: every epoch ends in a partial batch and drops some.
 TRAIN, BATCH, VAL = (77, 16, 21) if ON_CPU else (1003, 64, 150)
 
 
@@ -113,8 +113,8 @@ class Job:
         program = os.path.basename(renai_cli.renai())[:15]
         with tempfile.TemporaryFile("w+") as output:
             start = time.monotonic()
-            process = subprocess.Popen([str(word) for word in command], stdout=output, stderr=subprocess.STDOUT, cwd=cwd,
-                                       env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+            process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=output,
+                                       stderr=subprocess.STDOUT, cwd=cwd, env=env, start_new_session=True)
             Job.running.add(process.pid)
             self.fault_at, self.timed_out, most = None, False, 0
             while process.poll() is None:
