@@ -197,7 +197,7 @@ class DeviceTest(renai_cli.FolderTest):
         return out
 
     def train_words(self, name, data, **options):
-        """Arguments of a training run `name`; an option given as None is left out, a flag as True."""
+        """Arguments of a training run `name`; an option given as None is left out, a flag is True or False."""
         words = {"data": data, "run_dir": self.folder / name, "trace": self.folder / f"{name}.trace", "device": DEVICE,
                  "global_batch": BATCH, "lr": 0.02, "verify_every": 20, "log_every": 20}
         if self.takes_cache:
@@ -205,7 +205,9 @@ class DeviceTest(renai_cli.FolderTest):
         words.update(options)
         text = ["train"]
         for key, value in words.items():
-            if value is not None:
+            if value is False:
+                text.append("--no-" + key.replace("_", "-"))
+            elif value is not None:
                 text += ["--" + key.replace("_", "-")] + ([] if value is True else [value])
         return text
 
