@@ -1,6 +1,7 @@
 #include "op_case.hpp"
 
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -63,7 +64,9 @@ WindowParams OpCase::window() const {
 }
 
 std::vector<OpCase> read_op_cases(const std::string& folder, const std::string& op) {
-  const std::string path = folder + "/" + op + ".txt";
+  // A build that was made on another machine has that machine's folder in it.
+  const char* elsewhere = std::getenv("RENAI_CASES_DIR");
+  const std::string path = (elsewhere != nullptr ? std::string(elsewhere) : folder) + "/" + op + ".txt";
   std::ifstream file(path);
   if (!file) throw UserError("reading cases", "cannot open " + path);
   std::vector<OpCase> cases;

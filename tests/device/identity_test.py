@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""One GPU and two: the same bits, for two models, two numbers of shards and each precision; and the controls that must
+break them."""
+
+import functools
+import gzip
+import itertools
+import json
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import device_cli  # noqa: E402
+import renai_cli  # noqa: E402
+from device_cli import BATCH, TRAIN, VAL  # noqa: E402
+
+STEPS = 7 if device_cli.ON_CPU else 300 if device_cli.FULL else 60
+MODELS = ("resnet9", "cnn-small")
+SHARDS = (2, 8)
+
+
+def last_rows(shards):
+    """Samples of an epoch's last batch."""
+    return TRAIN % BATCH // shards * shards
+
+
+def change_pixel(path):
+    """Flips the lowest bit of one pixel in a gzip file of images."""
+    raw = bytearray(gzip.decompress(path.read_bytes()))
+    raw[16 + 28 * 14 + 14] ^= 1
+    path.write_bytes(gzip.compress(bytes(raw), compresslevel=1))
+
+
+class IdentityTest(device_cli.DeviceTest):
+    def setUp(self):
+        super().setUp()
+        self.data = self.synthetic(shard_samples=64 if device_cli.ON_CPU else 256)
+
+    def run_one(self, name, ranks=1, **options):
+        options.setdefault("data", self.data)
+        options.setdefault("augment", "crop2,flip")
+        options.setdefault("steps", STEPS)
+        return self.train(name, ranks=ranks, **options)
+
+    def check_trace(self, trace, shards):
+        """Every step has the right number of samples, none twice in an epoch; validations saw each image once."""
+        lines = [json.loads(line) for line in trace.read_text().splitlines()]
+        steps = [line for line in lines if line["kind"] == "step"]
+        self.assertEqual(len(steps), STEPS)
+        per_epoch = TRAIN // BATCH + 1
+        self.assertGreater(last_rows(shards), 0)
+        seen = {}
+        for step in steps:
+            last = (step["step"] + 1) % per_epoch == 0
+            self.assertEqual(len(step["ids"]), last_rows(shards) if last else BATCH)
+            seen.setdefault(step["epoch"], []).extend(step["ids"])
+        for ids in seen.values():
+            self.assertEqual(len(set(ids)), len(ids))
+            self.assertTrue(set(ids) <= set(range(TRAIN)))
+        self.assertGreater(len(seen), 1)
+        validations = [line for line in lines if line["kind"] == "val"]
+        self.assertGreaterEqual(len(validations), 1)
+        self.assertEqual({line["images"] for line in validations}, {VAL})
+        weights = {step["weights"] for step in steps}
+        self.assertGreater(len(weights), STEPS // 2, "the weights stand still")
+
+    def test_one_and_two_devices(self):
+        cases = list(itertools.product(MODELS, device_cli.PRECISIONS, SHARDS))
+
+        def name(case):
+            return f"{case[0]}-{case[1]}-v{case[2]}"
+
+        def train(case, ranks):
+            model, precision, shards = case
+            return self.run_one(f"{name(case)}-np{ranks}", ranks, model=model, precision=precision,
+                                logical_shards=shards)
+
+        ones = device_cli.together([functools.partial(train, case, 1) for case in cases])
+        for case, one in zip(cases, ones):
+            with self.subTest(case=name(case), ranks=1):
+                self.check_trace(one, case[2])
+        if not self.two_ranks():
+            device_cli.say("one GPU: no comparison with two")
+            return
+        for case, one in zip(cases, ones):
+            with self.subTest(case=name(case), ranks=2):
+                self.same(one, train(case, 2), STEPS)
+                digests = {self.summary(f"{name(case)}-np{ranks}")["digest"] for ranks in (1, 2)}
+                self.assertEqual(len(digests), 1)
+
+    def test_launches_and_plan_cache(self):
+        """Launches agree, with warm plans, and with none."""
+        precision = device_cli.PRECISIONS[-1]
+        model = "cnn-small" if device_cli.ON_CPU else "resnet9"
+        train = functools.partial(self.run_one, model=model, precision=precision)
+        folders = [self.folder / "plans", self.folder / "none"] if self.takes_cache else [None, None]
+        first = train("first", plan_cache=folders[0])
+        self.same(first, train("second", plan_cache=folders[0]), STEPS)
+        if self.takes_cache:
+            shutil.rmtree(folders[0], ignore_errors=True)
+        self.same(first, train("deleted", plan_cache=folders[0]), STEPS)
+        self.same(first, train("elsewhere", plan_cache=folders[1]), STEPS)
+
+    def test_measured_plans(self):
+        """With --kernel-search measure kept plans give the same bits; the header's plan hash tells choices apart."""
+        self.require_cuda()
+        train = functools.partial(self.run_one, model="resnet9", precision="bf16", kernel_search="measure",
+                                  job={"timeout": 200})
+        traces = [train(f"measure{i}", plan_cache=self.folder / "measured") for i in range(2)]
+        self.same(*traces, STEPS)
+        other = train("fresh", plan_cache=self.folder / "measured anew")
+        hashes = [json.loads(trace.read_text().splitlines()[0])["kernel_plan"] for trace in (traces[0], other)]
+        device_cli.say(f"kernel plans measured twice: {hashes[0]} {hashes[1]}")
+        if hashes[0] == hashes[1]:
+            self.same(traces[0], other, STEPS)
+        else:
+            self.assertIn("header differs in 'kernel_plan'", self.compare(traces[0], other).stdout)
+
+    def pack(self, source, name):
+        out = self.folder / name
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", source, "--out", out, "--shard-samples",
+                                     TRAIN // 3]))
+        return out
+
+    def test_negative_controls(self):
+        idx, changed = self.folder / "idx", self.folder / "changed"
+        renai_cli.write_idx(idx, train=TRAIN, val=VAL)
+        shutil.copytree(idx, changed)
+        change_pixel(changed / "train-images-idx3-ubyte.gz")
+        data, pixel, dropped = self.pack(idx, "grey"), self.pack(changed, "pixel"), self.folder / "dropped"
+        shutil.copytree(data, dropped)
+        manifest = json.loads((dropped / "manifest.json").read_text())
+        next(split for split in manifest["splits"] if split["name"] == "train")["shards"].pop()
+        (dropped / "manifest.json").write_text(json.dumps(manifest))
+        runs = {"base": {}, "again": {}, "data": {"data": pixel}, "dropped": {"data": dropped}, "seed": {"seed": 2},
+                "logical_shards": {"logical_shards": 4}}
+        if len(device_cli.PRECISIONS) > 1:
+            runs["recipe"] = {"precision": "bf16"}
+        calls = [functools.partial(self.run_one, "control-" + name, model="cnn-small", **{"data": data, **options})
+                 for name, options in runs.items()]
+        traces = dict(zip(runs, device_cli.together(calls)))
+        self.same(traces["base"], traces["again"], STEPS)
+        for name in list(runs)[2:]:
+            with self.subTest(control=name):
+                self.differs(traces["base"], traces[name], "data" if name == "dropped" else name)
+
+
+if __name__ == "__main__":
+    device_cli.main()
