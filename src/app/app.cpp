@@ -25,6 +25,7 @@ struct Request {
   AtlasArguments atlas;
   PackArguments pack;
   BenchArguments bench;
+  CommBenchArguments bench_comm;
   std::string path, second_path;
   bool json = false, adopt = false;
 };
@@ -53,6 +54,7 @@ class CommandLine {
   void add_files();
   void add_atlas();
   void add_bench();
+  void add_bench_comm(CLI::App& bench);
   void refuse_unknown_command(const std::vector<std::string>& arguments) const;
 
   Request request_;
@@ -102,7 +104,7 @@ void CommandLine::add_eval() {
   eval->add_option("--global-batch", request_.eval.batch, "samples at a time over ALL ranks")
       ->check(CLI::PositiveNumber);
   eval->add_option("--threads", request_.eval.threads, "compute threads of a rank")->check(CLI::PositiveNumber);
-  eval->add_option("--device", request_.eval.device, "auto, cpu or reference");
+  eval->add_option("--device", request_.eval.device, "auto, cuda, cpu or reference");
   eval->add_flag("--json", request_.eval.json, "print a JSON object");
 }
 
@@ -182,6 +184,19 @@ void CommandLine::add_bench() {
   step->add_flag("--json", arguments.json, "print a JSON object");
   step->add_flag("--timeline", arguments.timeline, "print when each graph of a few steps ran");
   step->add_flag("--skip-proof", arguments.skip_proof, "do not compare one step with the reference backend first");
+  add_bench_comm(*bench);
+}
+
+void CommandLine::add_bench_comm(CLI::App& bench) {
+  CommBenchArguments& arguments = request_.bench_comm;
+  CLI::App* comm = add(bench, "comm", "reductions between ranks over sizes", true,
+                       [this](World* world) { return command_bench_comm(*world, request_.bench_comm); });
+  comm->add_option("--device", arguments.device, "auto, cuda, cpu or reference")->capture_default_str();
+  comm->add_option("--min-bytes", arguments.min_bytes, "smallest vector")->capture_default_str();
+  comm->add_option("--max-bytes", arguments.max_bytes, "largest vector (default: 1 GiB on GPUs, 64 MiB on CPUs)");
+  comm->add_option("--pieces", arguments.pieces, "pieces of a tree reduction on GPUs (0: by size)");
+  comm->add_flag("--allow-shared-gpu", arguments.allow_shared_gpu, "let several ranks use one GPU");
+  comm->add_flag("--json", arguments.json, "print a JSON object");
 }
 
 void CommandLine::refuse_unknown_command(const std::vector<std::string>& arguments) const {

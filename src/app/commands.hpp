@@ -62,6 +62,14 @@ struct BenchArguments {
 };
 int command_bench_step(World& world, Recipe recipe, const BenchArguments& arguments);
 
+struct CommBenchArguments {
+  std::string device = "auto";
+  std::int64_t min_bytes = 4096, max_bytes = 0;  ///< 0: 1 GiB between GPUs, 64 MiB between CPUs.
+  int pieces = 0;
+  bool json = false, allow_shared_gpu = false;
+};
+int command_bench_comm(World& world, const CommBenchArguments& arguments);
+
 /// Fingerprint sections that are known before the graph is built. Keys that may differ between ranks are left out.
 Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_digest);
 /// Mean and standard deviation by channel as text that reads back exactly, for checkpoints.

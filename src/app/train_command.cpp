@@ -315,7 +315,8 @@ JobData open_data(const Recipe& recipe, bool training) {
 
 Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_digest) {
   std::string text;
-  const std::set<std::string> may_differ{"run-dir", "data", "val-data", "trace", "loader-threads", "inject-fault"};
+  const std::set<std::string> may_differ{"run-dir",    "data",           "val-data",    "trace",
+                                         "plan-cache", "loader-threads", "inject-fault"};
   std::string all = to_toml(recipe);
   for (std::size_t start = 0; start < all.size();) {
     const std::size_t end = all.find('\n', start);

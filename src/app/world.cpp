@@ -14,6 +14,10 @@
 namespace renai {
 namespace {
 
+/// How long a rank that has waited too long listens for the others' answers. Ranks see the same exchange fail at about
+/// the same time.
+constexpr std::chrono::milliseconds kRollCall{3000};
+
 const char* first_set(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (const char* value = std::getenv(name)) return value;
@@ -21,12 +25,9 @@ const char* first_set(std::initializer_list<const char*> names) {
   return nullptr;
 }
 
-std::unique_ptr<Backend> make_backend(const Recipe& recipe, const Log& log) {
+std::unique_ptr<Backend> make_host_backend(const Recipe& recipe, const Log& log) {
   if (recipe.device == "reference") return make_reference_backend();
   if (recipe.device == "cpu") return make_cpu_backend(recipe.threads);
-  if (recipe.device == "cuda") {
-    throw BackendError("--device cuda", "this build has no CUDA backend", "use --device cpu");
-  }
   try {
     return make_cpu_backend(recipe.threads);
   } catch (const BackendError& error) {
@@ -86,23 +87,105 @@ World::World(std::chrono::milliseconds watchdog) : watchdog_(watchdog) {
 
 World::~World() = default;
 
-Run World::choose(const Recipe& recipe) {
+/// All ranks come to the same answer. Errors: BackendError when a GPU was asked for and a rank has none.
+bool World::use_gpu(const Recipe& recipe) {
+  if (recipe.device != "auto" && recipe.device != "cuda") return false;
+  gpus_ = find_cuda_gpus();
+  const std::string reason = no_gpu_reason(*control_, gpus_);
+  if (reason.empty()) return true;
+  if (recipe.device == "cuda") {
+    throw BackendError("--device cuda", reason, "use --device cpu, or a machine with a GPU and its driver");
+  }
+  log_.info("no GPU (" + reason + "): the CPU is used");
+  return false;
+}
+
+CudaBackendOptions World::cuda_options(const Recipe& recipe) const {
+  CudaBackendOptions options;
+  options.precision = parse_precision(recipe.precision);
+  options.kernel_search = recipe.kernel_search;
+  options.plan_cache_dir = plan_cache_folder(recipe.plan_cache);
+  return options;
+}
+
+std::unique_ptr<Communicator> World::make_another_communicator(ReduceMode reduce, int pieces) {
+  if (world_size() == 1) return make_self_communicator();
+  if (gpus_.gpus.empty()) return mpi_->make_communicator(watchdog_, topology_.ranks_per_host);
+  NcclOptions options;
+  options.reduce = reduce;
+  options.watchdog = watchdog_;
+  options.pieces = pieces;
+  return make_nccl_communicator(*control_, options);
+}
+
+void World::choose_gpu_leaves(const Recipe& recipe) {
+  const CudaGpu& gpu = choose_gpu(gpus_, mpi_ ? mpi_->local_rank() : 0);
+  RankPlace own;
+  own.rank = control_->rank();
+  own.host = host_name();
+  own.device = gpu.model;
+  own.uuid = gpu.uuid;
+  own.numa_node = gpu.numa_node;
+  own.pid = ::getpid();
+  topology_ = gather_topology(*control_, own);
+  if (!recipe.allow_shared_gpu) refuse_shared_gpus(topology_);
+  // Before anything is allocated: pinned memory and the threads made from here on lie near the GPU.
+  bind_near(gpu.numa_node, 1 + recipe.loader_threads, log_);
+
+  CudaDeviceOptions options;
+  options.ordinal = gpu.ordinal;
+  if (world_size() > 1) {
+    roll_call_ = mpi_->make_control_group(kRollCall);
+    watch_ = std::make_unique<PeerWatch>(*control_, *roll_call_, watchdog_);
+    options.while_waiting = [watch = watch_.get()](std::chrono::milliseconds waited) { watch->look(waited); };
+  }
+  device_ = make_cuda_device(options);
+  CudaBackendOptions backend_options = cuda_options(recipe);
+  backend_options.control = control_.get();
+  backend_ = make_cuda_backend(backend_options);
+  if (world_size() == 1) {
+    communicator_ = make_self_communicator();
+    return;
+  }
+  NcclOptions nccl;
+  nccl.reduce = recipe.reduce == "fast" ? ReduceMode::fast : ReduceMode::tree;
+  nccl.watchdog = watchdog_;
+  nccl.shared_gpu = recipe.allow_shared_gpu;
+  auto communicator = make_nccl_communicator(*control_, nccl);
+  watch_->watch(communicator.get());
+  communicator_ = std::move(communicator);
+}
+
+void World::choose_host_leaves(const Recipe& recipe) {
+  if (recipe.reduce == "fast") {
+    throw UserError("--reduce fast", "only GPUs have a library that reduces otherwise than by the tree",
+                    "use --reduce tree, or --device cuda");
+  }
+  gpus_ = {};
   warn_of_pinning(recipe, log_);
   device_ = make_host_device();
-  backend_ = make_backend(recipe, log_);
+  backend_ = make_host_backend(recipe, log_);
+  const DeviceInfo info = device_->info();
+  RankPlace own;
+  own.rank = control_->rank();
+  own.host = host_name();
+  own.device = info.model;
+  own.numa_node = info.numa_node;
+  own.pid = ::getpid();
+  topology_ = gather_topology(*control_, own);
+  communicator_ = mpi_ ? mpi_->make_communicator(watchdog_, topology_.ranks_per_host) : make_self_communicator();
+}
+
+Run World::choose(const Recipe& recipe) {
+  if (use_gpu(recipe)) {
+    choose_gpu_leaves(recipe);
+  } else {
+    choose_host_leaves(recipe);
+  }
   if (const Support support = backend_->supports(parse_precision(recipe.precision)); !support) {
     throw UserError("--precision " + recipe.precision + " with --device " + backend_->name(), support.reason(),
                     "use --precision fp32");
   }
-  RankPlace own;
-  own.rank = control_->rank();
-  own.host = host_name();
-  own.device = device_->info().model;
-  own.uuid = device_->info().uuid;
-  own.numa_node = device_->info().numa_node;
-  own.pid = ::getpid();
-  topology_ = gather_topology(*control_, own);
-  communicator_ = mpi_ ? mpi_->make_communicator(watchdog_, topology_.ranks_per_host) : make_self_communicator();
   return Run{device_.get(), backend_.get(), communicator_.get(), control_.get()};
 }
 

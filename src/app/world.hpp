@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "gpus.hpp"
+#include "renai/backend/cuda.hpp"
 #include "renai/base/log.hpp"
 #include "renai/comm/mpi.hpp"
 #include "renai/train/engine.hpp"
@@ -33,18 +35,28 @@ class World {
   /// Empty before choose().
   const HostTopology& topology() const { return topology_; }
 
-  /// Makes device, backend and communicator. Errors: BackendError with the reason, UserError for an unsupported
-  /// precision.
+  /// Makes device, backend and communicator, the same kind on all ranks. Errors: BackendError with the reason,
+  /// UserError for an unsupported precision, and for two ranks on one GPU.
   Run choose(const Recipe& recipe);
+  /// One more communicator of the chosen kind. Effects: collective. `pieces`: see NcclOptions.
+  std::unique_ptr<Communicator> make_another_communicator(ReduceMode reduce, int pieces);
   /// The last act after a failure: tells the other ranks, prints once, ends the job. Does not return when MPI is up.
   int fail(const Error& error);
 
  private:
+  bool use_gpu(const Recipe& recipe);
+  void choose_gpu_leaves(const Recipe& recipe);
+  void choose_host_leaves(const Recipe& recipe);
+  CudaBackendOptions cuda_options(const Recipe& recipe) const;
+
   std::chrono::milliseconds watchdog_;
   std::unique_ptr<MpiSession> mpi_;
-  std::unique_ptr<ControlGroup> control_;
+  std::unique_ptr<ControlGroup> control_, roll_call_;
   Log log_;
+  CudaGpus gpus_;
+  std::unique_ptr<PeerWatch> watch_;
   HostTopology topology_;
+  // In this order: captured graphs are a command's own and go first, then the communicator, streams last.
   std::unique_ptr<Device> device_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Communicator> communicator_;

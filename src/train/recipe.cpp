@@ -136,8 +136,8 @@ void verify_words(const Recipe& r) {
   require_word("precision", r.precision, {"fp32", "tf32", "bf16", "fp16"});
   require_word("optimizer", r.optimizer, {"sgd"});
   require_word("lr-schedule", r.lr_schedule, {"constant", "step", "cosine"});
-  require_word("reduce", r.reduce, {"tree"});
-  require_word("kernel-search", r.kernel_search, {"heuristic"});
+  require_word("reduce", r.reduce, {"tree", "fast"});
+  require_word("kernel-search", r.kernel_search, {"heuristic", "measure"});
 }
 
 void verify_numbers(const Recipe& r) {

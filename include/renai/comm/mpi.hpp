@@ -15,6 +15,9 @@ class MpiSession {
   virtual ~MpiSession() = default;
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
+  /// Place among the ranks that share this host's memory, as MPI sees it: names of hosts take no part.
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
   /// Ends the whole job at once with `exit_code`; does not return.
   [[noreturn]] virtual void abort(int exit_code) noexcept = 0;
   virtual std::unique_ptr<ControlGroup> make_control_group(std::chrono::milliseconds deadline) = 0;

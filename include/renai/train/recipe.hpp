@@ -39,6 +39,8 @@ struct Recipe {
   std::uint64_t seed = 1;
   std::string reduce = "tree";
   std::string kernel_search = "heuristic";
+  std::string plan_cache;
+  bool allow_shared_gpu = false;
   double bucket_mib = 4.0;
   std::int64_t verify_every = 50;
   std::string trace;
@@ -66,7 +68,7 @@ struct Recipe {
     f("global-batch", r.global_batch, "samples of one step over ALL ranks", true);
     f("val-batch", r.val_batch, "validation samples at a time over ALL ranks (default: --global-batch)", true);
     f("logical-shards", r.logical_shards, "V: shards of a batch, a power of two; ranks must divide it", true);
-    f("device", r.device, "auto, cpu or reference", true);
+    f("device", r.device, "auto (a GPU where there is one), cuda, cpu or reference", true);
     f("precision", r.precision, "fp32, tf32, bf16 or fp16 (master weights stay fp32); the device decides", true);
     f("optimizer", r.optimizer, "sgd", true);
     f("lr", r.lr, "peak learning rate", true);
@@ -84,8 +86,13 @@ struct Recipe {
     f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
     f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
     f("seed", r.seed, "seed of weights, order and augmentation", true);
-    f("reduce", r.reduce, "tree: one fixed reduction tree, the same bits on any number of ranks", true);
-    f("kernel-search", r.kernel_search, "heuristic: kernels chosen without timing", true);
+    f("reduce", r.reduce,
+      "tree: one fixed reduction tree, the same bits on any number of ranks; fast: the GPU library's own all-reduce",
+      true);
+    f("kernel-search", r.kernel_search, "heuristic: kernels chosen without timing; measure: timed once, then kept",
+      true);
+    f("plan-cache", r.plan_cache, "folder of kernel plans, or no (default: renai in the user's cache folder)", false);
+    f("allow-shared-gpu", r.allow_shared_gpu, "let several ranks use one GPU (slow; for tests)", false);
     f("bucket-mib", r.bucket_mib, "size of a gradient bucket in MiB", false);
     f("verify-every", r.verify_every, "steps between comparisons of all ranks' digests (0: at checkpoints only)",
       false);

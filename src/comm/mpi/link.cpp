@@ -57,6 +57,12 @@ MPI_Comm duplicate_world() {
 Link::Link() {
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world_size), "MPI_Comm_size");
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
+            "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_rank(host, &local_rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(host, &local_size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
   control = duplicate_world();
   data = duplicate_world();
   failures = duplicate_world();

@@ -67,6 +67,7 @@ struct Link {
 
   MPI_Comm control = MPI_COMM_NULL, data = MPI_COMM_NULL, failures = MPI_COMM_NULL;
   int rank = 0, world_size = 1;
+  int local_rank = 0, local_size = 1;  ///< Among the ranks that share this host's memory.
   std::unique_ptr<FailureBoard> board;
   /// Number of the next control group or communicator: ranks make them in the same order, so tags agree.
   std::atomic<int> next_control{0}, next_data{0};

@@ -43,6 +43,8 @@ class Session final : public MpiSession {
 
   int rank() const override { return link_->rank; }
   int world_size() const override { return link_->world_size; }
+  int local_rank() const override { return link_->local_rank; }
+  int local_size() const override { return link_->local_size; }
   std::string library() const override { return library_name(); }
 
   [[noreturn]] void abort(int exit_code) noexcept override {
