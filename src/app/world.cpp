@@ -179,7 +179,12 @@ Run World::choose(const Recipe& recipe) {
     throw UserError("--precision " + recipe.precision + " with --device " + backend_->name(), support.reason(),
                     "use --precision fp32");
   }
-  return Run{device_.get(), backend_.get(), communicator_.get(), control_.get()};
+  Run run{device_.get(), backend_.get(), communicator_.get(), control_.get()};
+  if (const char* uncaptured = std::getenv("RENAI_UNCAPTURED"); uncaptured != nullptr && *uncaptured == '1') {
+    run.capture = false;
+    log_.info("RENAI_UNCAPTURED=1: graphs stay uncaptured, every launch enqueues its kernels one by one");
+  }
+  return run;
 }
 
 int World::fail(const Error& error) {
