@@ -20,7 +20,7 @@ class Communicator {
   /// Names memory that the collectives' values and scratch lie in. Where a collective fails and leaves a message behind
   /// that nobody can call back, the transport may still touch this memory: it then stays until the process ends,
   /// whatever its owners do. As long as nothing fails it is theirs alone.
-  virtual void use_memory(std::weak_ptr<const void> /*memory*/) {}
+  virtual void use_memory(const std::weak_ptr<const void>& /*memory*/) {}
 
   /// Scratch that tree_reduce needs for `elems` values. Units: bytes.
   virtual std::int64_t tree_reduce_scratch_bytes(std::int64_t elems) const = 0;

@@ -198,7 +198,7 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return shared_->link->rank; }
   int world_size() const override { return shared_->link->world_size; }
   std::string name() const override { return name_; }
-  void use_memory(std::weak_ptr<const void> memory) override { shared_->link->use_memory(std::move(memory)); }
+  void use_memory(const std::weak_ptr<const void>& memory) override { shared_->link->use_memory(memory); }
 
   std::int64_t tree_reduce_scratch_bytes(std::int64_t elems) const override {
     std::int64_t most = 0;

@@ -68,10 +68,10 @@ void Link::release() {
   }
 }
 
-void Link::use_memory(std::weak_ptr<const void> memory) {
+void Link::use_memory(const std::weak_ptr<const void>& memory) {
   const std::lock_guard lock(used_mutex_);
   std::erase_if(used_, [](const auto& used) { return used.expired(); });
-  used_.push_back(std::move(memory));
+  used_.push_back(memory);
 }
 
 void Link::keep_used_memory() {

@@ -69,7 +69,7 @@ struct Link {
   /// Frees the communicators. Effects: collective; only for an orderly end.
   void release();
   /// Memory of the collectives' messages. It belongs to its owners, unless a message is given up.
-  void use_memory(std::weak_ptr<const void> memory);
+  void use_memory(const std::weak_ptr<const void>& memory);
   /// A message was given up that the library may still read or write: what use_memory named stays from now on.
   void keep_used_memory();
 

@@ -25,7 +25,7 @@ class RememberingCommunicator final : public Communicator {
     told_before_use = !memory.empty();
   }
   void all_gather(std::byte*, std::int64_t, Stream&, std::string) override {}
-  void use_memory(std::weak_ptr<const void> used) override { memory.push_back(std::move(used)); }
+  void use_memory(const std::weak_ptr<const void>& used) override { memory.push_back(used); }
 
   std::vector<std::weak_ptr<const void>> memory;
   bool told_before_use = true;
