@@ -115,15 +115,36 @@ class Watched final : public NcclCommunicator {
   bool failed = false;
 };
 
+/// A group of one rank that counts its meetings.
+class CountingGroup final : public ControlGroup {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  std::vector<std::string> all_gather(std::string_view message, std::string_view) override {
+    ++calls;
+    return {std::string(message)};
+  }
+  void report_failure(const Error&) noexcept override {}
+  void poll() override {}
+  void start_maximum(int) override {}
+  int finish_maximum(std::string_view) override { return 0; }
+  std::chrono::milliseconds deadline() const override { return milliseconds(1); }
+  int calls = 0;
+};
+
 TEST(PeerWatch, LooksAtTheCommunicatorAndEndsAfterTheWatchdog) {
-  const auto control = make_self_control_group(), roll_call = make_self_control_group();
-  PeerWatch watch(*control, *roll_call, milliseconds(1000));
+  const auto control = make_self_control_group();
+  const auto calls = std::make_unique<CountingGroup>();
+  PeerWatch watch(*control, *calls, milliseconds(1000));
   EXPECT_NO_THROW(watch.look(milliseconds(5000))) << "before there is a communicator nobody is waited for";
   Watched communicator;
   watch.watch(&communicator);
   EXPECT_NO_THROW(watch.look(milliseconds(999)));
   EXPECT_EQ(communicator.polls, 1);
   EXPECT_THROW(watch.look(milliseconds(1000)), PeerError);
+  EXPECT_EQ(calls->calls, 1);
+  EXPECT_THROW(watch.look(milliseconds(1000)), PeerError);
+  EXPECT_EQ(calls->calls, 1) << "the roll is called once";
   communicator.failed = true;
   EXPECT_THROW(watch.look(milliseconds(0)), BackendError);
 }
