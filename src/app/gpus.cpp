@@ -90,6 +90,17 @@ void PeerWatch::look(std::chrono::milliseconds waited) {
   communicator_->poll();
   if (waited < watchdog_) return;
   const std::lock_guard lock(mutex_);
+  if (!failure_) {
+    try {
+      call_roll(waited);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+  std::rethrow_exception(failure_);
+}
+
+void PeerWatch::call_roll(std::chrono::milliseconds waited) {
   control_->poll();
   const std::string seconds = std::to_string(static_cast<double>(waited.count()) / 1e3).substr(0, 6) + " s";
   // A silent rank ends this with its name.

@@ -2,6 +2,7 @@
 // Which GPU each rank takes, and the host around it.
 
 #include <chrono>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -49,7 +50,10 @@ class PeerWatch {
   ControlGroup* roll_call_;
   std::chrono::milliseconds watchdog_;
   NcclCommunicator* communicator_ = nullptr;
-  std::mutex mutex_;  ///< One thread of a rank calls the roll.
+  void call_roll(std::chrono::milliseconds waited);
+
+  std::mutex mutex_;            ///< One thread of a rank calls the roll,
+  std::exception_ptr failure_;  ///< once: what came of it ends the waits of all others.
 };
 
 }  // namespace renai

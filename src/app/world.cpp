@@ -15,7 +15,7 @@ namespace {
 
 /// How long a rank that has waited too long listens for the others' answers. Ranks see the same exchange fail at about
 /// the same time.
-constexpr std::chrono::milliseconds kRollCall{3000};
+constexpr std::chrono::milliseconds kRollCall{2000};
 
 const char* first_set(std::initializer_list<const char*> names) {
   for (const char* name : names) {
