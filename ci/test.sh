@@ -2,12 +2,14 @@
 # Everything that must hold before a change lands. Installs what is missing, then runs the stages below; the last line is the
 # total "N passed, N failed, N skipped", the exit status is non-zero when anything failed.
 #   ci/test.sh                    all stages
-#   ci/test.sh STAGE...           some of: checks release address thread, or tidy
+#   ci/test.sh STAGE...           some of: checks release address thread, or tidy, cuda
 # checks   layering, house rules, their self-tests, shell scripts, formatting, headers alone, clang-tidy
 # tidy     clang-tidy over all of src/ (long; not one of the default stages)
 # release  the optimised build and all tests (build/)
 # address  address and undefined-behaviour sanitizers over unit and distributed tests (build-address/)
 # thread   the thread sanitizer over the tests of threaded rooms (build-thread/)
+# cuda     renai and the GPU tests with the CUDA leaves, compiled and linked also where no GPU is (build-cuda/; about five
+#          minutes on two cores, so not one of the default stages); tests/device/run.sh runs them where there is one
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 70
 if [ -x /usr/bin/python3 ]; then python=/usr/bin/python3; else python=python3; fi
@@ -129,8 +131,19 @@ for stage in "${stages[@]}"; do
       export TSAN_OPTIONS="suppressions=$PWD/ci/sanitizers/threads.supp:halt_on_error=1:second_deadlock_stack=1"
       run_tests "thread sanitizer" build-thread -L '^threads$'
       ;;
+    cuda)
+      if ! command -v "${CUDACXX:-nvcc}" >/dev/null && ! [ -x /usr/local/cuda/bin/nvcc ]; then
+        skipped=$((skipped + 1))
+        echo "skipped cuda: nvcc is not installed"
+        continue
+      fi
+      step "dependencies of the CUDA leaves" ci/dependencies.sh --cuda-always build-cuda/python
+      step "configure build-cuda" configure build-cuda -DCMAKE_BUILD_TYPE=Release -DRENAI_CUDA=ON || finish
+      step "build the CUDA leaves and their tests" cmake --build build-cuda --target renai tests_device || finish
+      step "the CUDA build starts" build-cuda/renai --version
+      ;;
     *)
-      echo "ci/test.sh: unknown stage '$stage'; use checks, release, address, thread or tidy" >&2
+      echo "ci/test.sh: unknown stage '$stage'; use checks, release, address, thread, tidy or cuda" >&2
       exit 2
       ;;
   esac

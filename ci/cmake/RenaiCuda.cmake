@@ -2,9 +2,10 @@
 # Sets RENAI_HAVE_CUDA and the targets renai_cudart, renai_cudnn, renai_cublaslt and renai_nccl.
 set(RENAI_CUDA "AUTO" CACHE STRING "CUDA leaves: AUTO (where the libraries and a GPU are found), ON or OFF")
 set(RENAI_CUDA_ARCHS "" CACHE STRING "CUDA architectures such as '80;90'; default: this machine's GPU, else 90")
-set(RENAI_CUDNN_FRONTEND "" CACHE PATH "Folder of cudnn_frontend.h; default: the usual places and Python's site-packages")
+set(RENAI_CUDNN_FRONTEND "" CACHE PATH
+    "Folder of cudnn_frontend.h; default: the usual places, python/ of the build folder and Python's site-packages")
 
-# Where Python packages put headers and libraries of CUDA; empty without Python.
+# Where Python packages put headers and libraries of CUDA: what ci/dependencies.sh --cuda fetched, then Python's own folders.
 function(renai_python_folders result)
   set(folders)
   find_program(RENAI_ANY_PYTHON python3)
@@ -15,7 +16,7 @@ function(renai_python_folders result)
       OUTPUT_VARIABLE folders OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     list(REMOVE_DUPLICATES folders)
   endif()
-  set(${result} "${folders}" PARENT_SCOPE)
+  set(${result} "${CMAKE_BINARY_DIR}/python" ${folders} PARENT_SCOPE)
 endfunction()
 
 # ON where a GPU can be used on this machine.
@@ -67,13 +68,21 @@ function(renai_header_version result file prefix)
 endfunction()
 
 # A library by folder and file name, not by path: the binary then holds its soname and no run path of ours, and the loader
-# finds it by LD_LIBRARY_PATH or the system's own list.
+# finds it by LD_LIBRARY_PATH or the system's own list. A Python package is on no such list: there the folder goes along, behind
+# LD_LIBRARY_PATH.
 function(renai_cuda_target target name)
   get_filename_component(folder "${RENAI_${name}_LIBRARY}" DIRECTORY)
   get_filename_component(file "${RENAI_${name}_LIBRARY}" NAME)
   add_library(${target} INTERFACE)
   target_include_directories(${target} SYSTEM INTERFACE "${RENAI_${name}_INCLUDE}")
   target_link_libraries(${target} INTERFACE "-L${folder}" "-l:${file}")
+  foreach(place IN LISTS renai_site_packages)
+    cmake_path(IS_PREFIX place "${folder}" NORMALIZE packaged)
+    if(packaged)
+      target_link_options(${target} INTERFACE "-Wl,-rpath,${folder}")
+      break()
+    endif()
+  endforeach()
 endfunction()
 
 set(RENAI_HAVE_CUDA OFF)
@@ -86,6 +95,10 @@ else()
   if(RENAI_CUDA STREQUAL "AUTO" AND NOT renai_gpu)
     set(RENAI_CUDA_REASON "no GPU here (RENAI_CUDA=ON builds it nevertheless)")
   else()
+    find_program(RENAI_NVCC nvcc PATHS /usr/local/cuda/bin)  # The toolkit's usual place need not be in PATH.
+    if(RENAI_NVCC AND NOT DEFINED ENV{CUDACXX})
+      set(ENV{CUDACXX} "${RENAI_NVCC}")
+    endif()
     check_language(CUDA)
     if(NOT CMAKE_CUDA_COMPILER)
       set(RENAI_CUDA_REASON "nvcc not found")
@@ -115,7 +128,7 @@ else()
       endif()
     endforeach()
     if(NOT RENAI_CUDNN_FRONTEND_INCLUDE)
-      list(APPEND missing "cudnn_frontend.h (pip install --no-deps nvidia-cudnn-frontend, or set RENAI_CUDNN_FRONTEND)")
+      list(APPEND missing "cudnn_frontend.h (ci/dependencies.sh --cuda build/python fetches it, or set RENAI_CUDNN_FRONTEND)")
     endif()
     if(missing)
       list(JOIN missing ", " missing)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The launchers and recipes: quickstart from small files, local and Slurm launchers, every recipe."""
+"""The launchers and recipes: quickstart from small files, what the CUDA leaves need, local and Slurm launchers, every recipe."""
 
 import json
 import os
@@ -35,6 +35,70 @@ class QuickstartTest(renai_cli.FolderTest):
         env = renai_cli.environment(RENAI_IDX=str(self.folder / "none"), RENAI_DATA=str(self.folder / "data"),
                                     RENAI_BUILD=os.path.dirname(renai_cli.renai()))
         self.fails(renai_cli.run([LAUNCH / "quickstart.sh"], env=env), 3, "set RENAI_IDX")
+
+
+class CudaPackagesTest(renai_cli.FolderTest):
+    """ci/dependencies.sh --cuda, with a GPU, nvcc and pip that are scripts of this test."""
+
+    def setUp(self):
+        super().setUp()
+        if os.path.exists("/dev/nvidia0"):
+            self.skipTest("a GPU is here: its absence cannot be tried")
+        (self.folder / "bin").mkdir()
+        self.script("nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"')
+        self.packages = self.folder / "build" / "python"
+
+    def script(self, name, text):
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+
+    def show_a_gpu(self):
+        self.script("nvidia-smi", 'echo "GPU 0: a model (UUID: GPU-1)"')
+
+    def fake_pip(self, text):
+        """A python3 that finds no package, and whose pip does `text`."""
+        self.script("python3", 'case "$*" in "-m pip --version") ;; -m*) ' + text + " ;; esac")
+
+    def dependencies(self, *words):
+        env = renai_cli.environment(PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}")
+        env.pop("CUDACXX", None)
+        return renai_cli.run([renai_cli.SOURCE / "ci" / "dependencies.sh", *words, self.packages], env=env)
+
+    def require_no_front_end(self):
+        for place in ("/usr/include", "/usr/local/include", "/usr/local/cuda/include"):
+            if os.path.exists(f"{place}/cudnn_frontend.h"):
+                self.skipTest("the front end is installed here")
+
+    def test_nothing_without_a_gpu(self):
+        self.fake_pip("exit 9")
+        self.assertEqual(self.succeeds(self.dependencies("--cuda")), "")
+        self.assertFalse(self.packages.exists())
+
+    def test_fetched_once(self):
+        self.require_no_front_end()
+        self.fake_pip(f'echo "$*" >>{self.folder}/calls; mkdir -p {self.packages}/include; '
+                      f"touch {self.packages}/include/cudnn_frontend.h")
+        self.show_a_gpu()
+        self.assertIn("nvidia-cudnn-frontend", self.succeeds(self.dependencies("--cuda")))
+        self.assertEqual(self.succeeds(self.dependencies("--cuda")), "")
+        self.assertEqual(self.succeeds(self.dependencies("--cuda-always")), "")
+        calls = (self.folder / "calls").read_text().splitlines()
+        self.assertEqual(len(calls), 1)
+        self.assertIn("--no-deps", calls[0])
+        self.assertIn(f"--target {self.packages}", calls[0])
+
+    def test_no_network_is_said_and_is_no_failure(self):
+        self.require_no_front_end()
+        self.fake_pip('echo "no route to host"; exit 1')
+        self.show_a_gpu()
+        output = self.succeeds(self.dependencies("--cuda"))
+        self.assertIn("no CUDA leaves: pip cannot fetch nvidia-cudnn-frontend", output)
+        self.assertIn("no route to host", output)
+
+    def test_a_folder_is_needed(self):
+        process = renai_cli.run([renai_cli.SOURCE / "ci" / "dependencies.sh", "--cuda"])
+        self.fails(process, 2, "needs a folder")
 
 
 class LocalTest(renai_cli.FolderTest):
