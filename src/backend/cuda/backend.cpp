@@ -71,7 +71,7 @@ class CudaBackend final : public Backend {
     const bool follows = control != nullptr && control->rank() > 0;
     const char* stage = "choosing kernel plans";
     if (follows) choices_.merge(control->broadcast({}, 0, stage));
-    const std::size_t known = choices_.size();
+    const std::string known = choices_.text();
     catalogue_.range_entry = [&graph, &shapes, specs](const RangeNode& node) {
       KernelEntry entry;
       entry.kernel = cuda_range_kernel_name(node);
@@ -82,7 +82,7 @@ class CudaBackend final : public Backend {
     KernelBook book = lowering::make_book(catalogue_, graph, shapes, specs);
     if (!follows) {
       if (control != nullptr && control->world_size() > 1) control->broadcast(choices_.text(), 0, stage);
-      if (choices_.size() > known) cache_.write(choices_.text());
+      if (choices_.text() != known) cache_.write(choices_.text());
     }
     if (leaf_.half()) store_half(graph, shapes, book);
     return book;

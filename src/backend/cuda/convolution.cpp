@@ -75,28 +75,22 @@ std::string choice_text(std::int64_t engine, const std::unordered_map<fe::KnobTy
   return text;
 }
 
-/// False when the text is not one of choice_text.
-bool parse_choice(std::string_view text, std::int64_t& engine,
-                  std::unordered_map<fe::KnobType_t, std::int64_t>& knobs) {
-  const auto number = [&text](std::int64_t& value) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc()) return false;
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    return true;
-  };
-  const auto take = [&text](char c) {
-    if (text.empty() || text.front() != c) return false;
-    text.remove_prefix(1);
-    return true;
-  };
-  if (!number(engine) || !take(':')) return false;
-  while (!text.empty()) {
-    std::int64_t knob = 0, value = 0;
-    if (!number(knob) || !take('=') || !number(value)) return false;
-    knobs[static_cast<fe::KnobType_t>(knob)] = value;
-    if (!text.empty() && !take(',')) return false;
-  }
-  return true;
+/// "3 67:2=7,6=1": the third candidate of the heuristics' list, which names engine and knobs. The place finds a
+/// candidate again, the rest proves that the list is still the same: knobs that the front end has no name for would be
+/// lost.
+std::string plan_name(fe::graph::Graph& graph, std::int64_t index) {
+  std::int64_t engine = 0;
+  std::unordered_map<fe::KnobType_t, std::int64_t> knobs;
+  auto status = graph.get_engine_and_knobs_at_index(index, engine, knobs);
+  if (status.is_bad()) throw BackendError("asking for an engine's knobs", status.get_message(), "");
+  return std::to_string(index) + " " + choice_text(engine, knobs);
+}
+
+/// -1 when the text is not one of plan_name.
+std::int64_t place_of(std::string_view choice) {
+  std::int64_t index = -1;
+  const auto [end, error] = std::from_chars(choice.data(), choice.data() + choice.size(), index);
+  return error == std::errc() && end != choice.data() + choice.size() && *end == ' ' ? index : -1;
 }
 
 class Handle {
@@ -220,15 +214,22 @@ class CudnnPlanner final : public ConvPlanner {
     if (status.is_bad()) throw BackendError("cuDNN plan of " + problem.text(), status.get_message(), "");
   }
 
-  /// Null when this library does not take the choice.
-  std::shared_ptr<ConvPlan> chosen_plan(const ConvProblem& problem, const std::string& choice) const {
-    std::int64_t engine = 0;
-    std::unordered_map<fe::KnobType_t, std::int64_t> knobs;
-    if (!parse_choice(choice, engine, knobs)) return nullptr;
+  /// A graph with the candidates that may be taken, in the order of the heuristics. Determinism: no timing takes part.
+  std::shared_ptr<fe::graph::Graph> make_candidates(const ConvProblem& problem) const {
     auto graph = make_graph(problem);
-    if (graph->create_execution_plan(engine, knobs).is_bad()) return nullptr;
-    if (graph->build_plan_at_index(0).is_bad()) return nullptr;
-    return std::make_shared<CudnnPlan>(handle_, std::move(graph), 0, choice);
+    check(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), problem);
+    graph->deselect_numeric_notes(refused_notes());
+    graph->deselect_workspace_greater_than(kMaxWorkspaceBytes);
+    return graph;
+  }
+
+  /// Null when this library's list has another candidate in that place.
+  std::shared_ptr<ConvPlan> chosen_plan(const ConvProblem& problem, const std::string& choice) const {
+    const std::int64_t index = place_of(choice);
+    auto graph = make_candidates(problem);
+    if (index < 0 || index >= graph->get_execution_plan_count() || plan_name(*graph, index) != choice) return nullptr;
+    if (graph->build_plan_at_index(index).is_bad()) return nullptr;
+    return std::make_shared<CudnnPlan>(handle_, std::move(graph), index, choice);
   }
 
   /// Engines that the precision and the determinism contract leave out.
@@ -244,10 +245,7 @@ class CudnnPlanner final : public ConvPlanner {
   }
 
   std::shared_ptr<ConvPlan> search(const ConvProblem& problem) const {
-    auto graph = make_graph(problem);
-    check(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), problem);
-    graph->deselect_numeric_notes(refused_notes());
-    graph->deselect_workspace_greater_than(kMaxWorkspaceBytes);
+    auto graph = make_candidates(problem);
     const std::int64_t count = graph->get_execution_plan_count();
     std::shared_ptr<CudnnPlan> best;
     double best_seconds = 0;
@@ -259,10 +257,7 @@ class CudnnPlanner final : public ConvPlanner {
         reasons += "\n  candidate " + std::to_string(i) + ": " + status.get_message();
         continue;
       }
-      std::int64_t engine = 0;
-      std::unordered_map<fe::KnobType_t, std::int64_t> knobs;
-      check(graph->get_engine_and_knobs_at_index(i, engine, knobs), problem);
-      auto plan = std::make_shared<CudnnPlan>(handle_, graph, i, choice_text(engine, knobs));
+      auto plan = std::make_shared<CudnnPlan>(handle_, graph, i, plan_name(*graph, i));
       if (!measure_) return plan;
       ++measured;
       const double seconds = time_plan(problem, *plan);

@@ -33,7 +33,7 @@ class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
   virtual std::int64_t workspace_bytes() const = 0;
-  virtual const std::string& name() const = 0;  ///< Engine and knobs.
+  virtual const std::string& name() const = 0;  ///< Place in the heuristics' list, engine and knobs.
   /// Enqueues on `queue` (cudaStream_t). Operands by pass: forward x w [bias] y; data dy w dx; weights x dy dw.
   virtual void execute(void* queue, const void* a, const void* b, const void* bias, void* out,
                        std::byte* workspace) = 0;

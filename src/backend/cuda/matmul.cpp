@@ -4,6 +4,8 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <charconv>
+#include <iterator>
 #include <map>
 
 #include "renai/base/check.hpp"
@@ -13,8 +15,6 @@ namespace renai::cuda {
 namespace {
 
 constexpr std::size_t kMaxWorkspaceBytes = std::size_t{1} << 25;
-/// Words of an algorithm's opaque description.
-constexpr std::size_t kAlgoWords = sizeof(cublasLtMatmulAlgo_t) / sizeof(std::uint64_t);
 
 void require(cublasStatus_t status, const std::string& what) {
   if (status != CUBLAS_STATUS_SUCCESS) throw BackendError(what, cublasLtGetStatusString(status), "");
@@ -27,6 +27,10 @@ cudaDataType_t data_type(DType dtype) {
     case DType::bf16: return CUDA_R_16BF;
     default: throw InternalError("a matrix product of " + std::string(dtype_name(dtype)), "f32, f16 and bf16 only");
   }
+}
+
+cublasComputeType_t compute_type(Precision precision) {
+  return precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 class Handle {
@@ -97,8 +101,7 @@ class Operation {
       : a_(p.dtype, sides.a_rows, sides.a_columns),
         b_(p.dtype, sides.b_rows, sides.b_columns),
         d_(out, sides.d_rows, sides.d_columns) {
-    const auto compute = precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    require(cublasLtMatmulDescCreate(&desc_, compute, CUDA_R_32F), "describing a matrix product");
+    require(cublasLtMatmulDescCreate(&desc_, compute_type(precision), CUDA_R_32F), "describing a matrix product");
     set(CUBLASLT_MATMUL_DESC_TRANSA, sides.a_op);
     set(CUBLASLT_MATMUL_DESC_TRANSB, sides.b_op);
     if (!p.bias && !p.relu) return;
@@ -112,47 +115,70 @@ class Operation {
   cublasLtMatmulDesc_t desc_ = nullptr;
 };
 
-std::string algo_text(const cublasLtMatmulAlgo_t& algo, std::size_t workspace_bytes) {
-  std::string text = std::to_string(workspace_bytes);
-  for (const std::uint64_t word : algo.data) text += ":" + std::to_string(word);
+/// The attributes that make up an algorithm. Its opaque words hold more than that, and differ between equal ones.
+constexpr cublasLtMatmulAlgoConfigAttributes_t kAlgoAttributes[] = {CUBLASLT_ALGO_CONFIG_ID,
+                                                                    CUBLASLT_ALGO_CONFIG_TILE_ID,
+                                                                    CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                                    CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                                                    CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+                                                                    CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
+                                                                    CUBLASLT_ALGO_CONFIG_STAGES_ID,
+                                                                    CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID,
+                                                                    CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID};
+constexpr std::size_t kAlgoAttributeCount = std::size(kAlgoAttributes);
+using AlgoValues = std::array<std::uint32_t, kAlgoAttributeCount>;
+
+/// Two of the attributes have 16 bits.
+std::size_t attribute_bytes(cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  const bool narrow =
+      attribute == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID || attribute == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
+  return narrow ? sizeof(std::uint16_t) : sizeof(std::uint32_t);
+}
+
+AlgoValues values_of(const cublasLtMatmulAlgo_t& algo) {
+  AlgoValues values{};
+  for (std::size_t i = 0; i < kAlgoAttributeCount; ++i) {
+    std::size_t written = 0;
+    require(cublasLtMatmulAlgoConfigGetAttribute(&algo, kAlgoAttributes[i], &values[i],
+                                                 attribute_bytes(kAlgoAttributes[i]), &written),
+            "reading a matrix product's algorithm");
+  }
+  return values;
+}
+
+/// "32768 21:15:1:0:0:0:36:0:3": workspace, then the attributes.
+std::string algo_text(const AlgoValues& values, std::size_t workspace_bytes) {
+  std::string text = std::to_string(workspace_bytes) + " ";
+  for (std::size_t i = 0; i < values.size(); ++i) text += (i == 0 ? "" : ":") + std::to_string(values[i]);
   return text;
 }
 
-bool parse_algo(const std::string& text, cublasLtMatmulAlgo_t& algo, std::size_t& workspace_bytes) {
-  std::size_t at = 0;
-  const auto number = [&](std::uint64_t& value) {
-    std::size_t end = text.find(':', at);
-    if (end == std::string::npos) end = text.size();
-    if (end == at || end - at > 20) return false;
-    try {
-      value = std::stoull(text.substr(at, end - at));
-    } catch (const std::exception&) {
-      return false;
-    }
-    at = std::min(end + 1, text.size());
+bool parse_algo(std::string_view text, AlgoValues& values, std::size_t& workspace_bytes) {
+  const auto number = [&text](auto& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc()) return false;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     return true;
   };
-  std::uint64_t bytes = 0;
-  if (!number(bytes)) return false;
-  workspace_bytes = bytes;
-  for (std::size_t i = 0; i < kAlgoWords; ++i) {
-    std::uint64_t word = 0;
-    if (!number(word)) return false;
-    algo.data[i] = word;
+  if (!number(workspace_bytes)) return false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (text.empty() || text.front() != (i == 0 ? ' ' : ':')) return false;
+    text.remove_prefix(1);
+    if (!number(values[i])) return false;
   }
-  return at == text.size();
+  return text.empty();
 }
 
 class LtPlan final : public LinearPlan {
  public:
   LtPlan(std::shared_ptr<Handle> handle, const LinearProblem& problem, Precision precision,
-         const cublasLtMatmulAlgo_t& algo, std::size_t workspace_bytes)
+         const cublasLtMatmulAlgo_t& algo, std::size_t workspace_bytes, std::string name)
       : handle_(std::move(handle)),
         problem_(problem),
         operation_(problem, precision),
         algo_(algo),
         workspace_bytes_(workspace_bytes),
-        name_(algo_text(algo, workspace_bytes)) {}
+        name_(std::move(name)) {}
 
   std::int64_t workspace_bytes() const override { return static_cast<std::int64_t>(workspace_bytes_); }
   const std::string& name() const override { return name_; }
@@ -196,16 +222,27 @@ class LtPlanner final : public LinearPlanner {
   }
 
  private:
+  /// Null when this library does not take the choice.
   std::shared_ptr<LinearPlan> chosen_plan(const LinearProblem& problem, const std::string& choice) const {
-    cublasLtMatmulAlgo_t algo{};
+    AlgoValues values{};
     std::size_t workspace_bytes = 0;
-    if (!parse_algo(choice, algo, workspace_bytes)) return nullptr;
+    if (!parse_algo(choice, values, workspace_bytes)) return nullptr;
+    const cudaDataType_t type = data_type(problem.dtype);
+    const cudaDataType_t out = data_type(problem.pass == LinearPass::weights ? problem.weights_out : problem.dtype);
+    cublasLtMatmulAlgo_t algo{};
+    cublasStatus_t status = cublasLtMatmulAlgoInit(handle_->get(), compute_type(precision_), CUDA_R_32F, type, type,
+                                                   out, out, static_cast<int>(values[0]), &algo);
+    for (std::size_t i = 1; i < values.size() && status == CUBLAS_STATUS_SUCCESS; ++i) {
+      status = cublasLtMatmulAlgoConfigSetAttribute(&algo, kAlgoAttributes[i], &values[i],
+                                                    attribute_bytes(kAlgoAttributes[i]));
+    }
+    if (status != CUBLAS_STATUS_SUCCESS) return nullptr;
     const Operation operation(problem, precision_);
     cublasLtMatmulHeuristicResult_t result{};
-    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_->get(), operation.desc(), operation.a(),
-                                                          operation.b(), operation.d(), operation.d(), &algo, &result);
+    status = cublasLtMatmulAlgoCheck(handle_->get(), operation.desc(), operation.a(), operation.b(), operation.d(),
+                                     operation.d(), &algo, &result);
     if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes) return nullptr;
-    return std::make_shared<LtPlan>(handle_, problem, precision_, algo, workspace_bytes);
+    return std::make_shared<LtPlan>(handle_, problem, precision_, algo, workspace_bytes, choice);
   }
 
   std::shared_ptr<LinearPlan> search(const LinearProblem& problem) const {
@@ -232,7 +269,13 @@ class LtPlanner final : public LinearPlanner {
       throw BackendError("cuBLASLt plan of " + problem.text(),
                          std::string("no algorithm takes it: ") + cublasLtGetStatusString(status), "");
     }
-    return std::make_shared<LtPlan>(handle_, problem, precision_, result.algo, result.workspaceSize);
+    // Made again from its text: every rank, and every later run, then holds the same.
+    const std::string name = algo_text(values_of(result.algo), result.workspaceSize);
+    std::shared_ptr<LinearPlan> plan = chosen_plan(problem, name);
+    if (!plan) {
+      plan = std::make_shared<LtPlan>(handle_, problem, precision_, result.algo, result.workspaceSize, name);
+    }
+    return plan;
   }
 
   Precision precision_;

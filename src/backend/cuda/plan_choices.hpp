@@ -8,7 +8,7 @@
 
 namespace renai::cuda {
 
-/// Operation -> choice, both as text ("conv fwd bf16 n256 ...", "17:0=1,3=2"). Sorted, so that its text is the same
+/// Operation -> choice, both as text ("conv fwd bf16 n256 ...", "3 17:2=1,6=2"). Sorted, so that its text is the same
 /// wherever it was made.
 class PlanChoices {
  public:

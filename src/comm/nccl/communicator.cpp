@@ -23,8 +23,6 @@ namespace {
 /// Borders of pieces and parts are multiples of this, so that vector loads stay aligned.
 constexpr std::int64_t kUnitElems = 64;
 constexpr int kMostPieces = 8;
-/// Vectors from this size on go in two pieces: below it an exchange costs its start, not its bytes.
-constexpr std::int64_t kTwoPiecesElems = 1 << 21;
 
 struct Interval {
   std::int64_t begin = 0, end = 0;
@@ -110,7 +108,7 @@ class GpuCommunicator final : public NcclCommunicator {
   void poll() override { library_.poll(); }
 
   std::int64_t tree_reduce_scratch_bytes(std::int64_t elems) const override {
-    if (world_size_ == 1 || options_.reduce == ReduceMode::fast) return 0;
+    if (world_size_ == 1 || uses_library()) return 0;
     std::int64_t scratch_elems = 0;
     for (const Interval& piece : pieces_of(elems)) scratch_elems += piece_scratch_elems(piece);
     return 4 * scratch_elems;
@@ -120,7 +118,7 @@ class GpuCommunicator final : public NcclCommunicator {
     RENAI_CHECK(elems >= 0, "negative element count of a reduction");
     if (world_size_ == 1 || elems == 0) return;
     const cudaStream_t main = native(stream);
-    if (options_.reduce == ReduceMode::fast) {
+    if (uses_library()) {
       library_.finish(
           ncclAllReduce(values, values, static_cast<std::size_t>(elems), ncclFloat, ncclSum, library_.comm(), main),
           stage);
@@ -138,8 +136,15 @@ class GpuCommunicator final : public NcclCommunicator {
   }
 
  private:
+  /// With two ranks the tree is one addition of two values, and addition commutes: any reduction of the library that
+  /// adds in fp32 gives the tree's bits. `pieces` asks for the exchange of our own nevertheless.
+  bool uses_library() const {
+    return options_.reduce == ReduceMode::fast || (world_size_ == 2 && options_.pieces == 0);
+  }
+
+  /// One piece unless asked: on one host the additions of a second one cost more than they hide.
   std::vector<Interval> pieces_of(std::int64_t elems) const {
-    int count = options_.pieces > 0 ? std::min(options_.pieces, kMostPieces) : elems >= kTwoPiecesElems ? 2 : 1;
+    const int count = std::clamp(options_.pieces, 1, kMostPieces);
     std::vector<Interval> pieces;
     for (int i = 0; i < count; ++i) {
       const Interval piece = share_of({0, elems}, count, i);
