@@ -41,7 +41,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NCCL_NVLS_ENABLE=0 XDG_CACHE_HOME=$work/cache PYTHONUNBUFFERED=1 GTEST_COLOR=no
-export RENAI=$build/renai RENAI_CASES_DIR=$root/tests/cases
+export RENAI=$build/renai RENAI_CASES_DIR=$root/tests/cases RENAI_GOLDEN=$root/tests/golden
 [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 gpus=0
@@ -281,6 +281,13 @@ for precision in fp32 tf32 bf16 fp16; do
     step "parity.$precision" 120 env RENAI_TEST_PRECISION=$precision "$parity" --gtest_filter="$filter"
   fi
 done
+
+golden=$build/tests/golden/golden_cuda
+if [ "$gpus" -eq 0 ]; then
+  skip golden "no GPU here"
+else
+  step golden 120 "$golden"
+fi
 
 # The sanitizers are slow and need no quiet machine: beside the identity test, which measures nothing.
 if [ "$gpus" -eq 0 ]; then
