@@ -3,8 +3,10 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "renai/base/error.hpp"
@@ -187,6 +189,23 @@ Run World::choose(const Recipe& recipe) {
   return run;
 }
 
+/// True when a rank below this one has reported the same mistake: it says so for all.
+bool World::told_by_lower_rank(const Error& error) {
+  if (rank() == 0) return false;
+  try {
+    control_->poll();
+  } catch (const PeerError& peer) {
+    const std::string_view text = peer.what();
+    constexpr std::string_view kStart = "rank ";
+    int teller = rank();
+    if (text.starts_with(kStart)) std::from_chars(text.data() + kStart.size(), text.data() + text.size(), teller);
+    return teller < rank() && text.find(error.what()) != std::string_view::npos;
+  } catch (const Error&) {
+    // What goes wrong with asking is not what this rank has to tell.
+  }
+  return false;
+}
+
 int World::fail(const Error& error) {
   const bool peer = error.kind() == ErrorKind::peer;
   if (!peer) control_->report_failure(error);
@@ -194,6 +213,10 @@ int World::fail(const Error& error) {
   // once.
   using std::chrono::milliseconds;
   if (mpi_) std::this_thread::sleep_for(milliseconds((peer ? 1500 : 0) + (rank() > 0 ? 300 + 50 * (rank() % 8) : 0)));
+  if (mpi_ && !peer && told_by_lower_rank(error)) {
+    std::this_thread::sleep_for(milliseconds(2000));  // That rank ends the job.
+    mpi_->abort(error.exit_code());
+  }
   std::fprintf(stderr, "renai: rank %d on %s: %s\n", rank(), host_name().c_str(), error.what());
   std::fflush(stderr);
   if (mpi_) mpi_->abort(error.exit_code());

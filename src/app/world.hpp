@@ -44,6 +44,7 @@ class World {
   int fail(const Error& error);
 
  private:
+  bool told_by_lower_rank(const Error& error);
   bool use_gpu(const Recipe& recipe);
   void choose_gpu_leaves(const Recipe& recipe);
   void choose_host_leaves(const Recipe& recipe);

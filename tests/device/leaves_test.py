@@ -45,7 +45,11 @@ class LeavesTest(device_cli.DeviceTest):
         except ImportError:
             self.skipTest(f"{sys.executable} has no h5py to read checkpoints")
         data = self.synthetic(side=28, channels=1)
-        self.train("states", data, model="cnn-small", device="cpu", steps=STATES, checkpoint_every=1, keep=STATES)
+        states = device_cli.launch(1, *self.train_words("states", data, model="cnn-small", device="cpu", steps=STATES,
+                                                        checkpoint_every=1, keep=STATES))
+        if states.returncode == 5 and "no oneDNN" in states.stdout:
+            self.skipTest("this build has no CPU leaf to compare with")
+        self.succeeds(states)
         states = sorted((self.folder / "states" / "checkpoints").glob("step-*.h5"))
         self.assertEqual(len(states), STATES)
         calls = [functools.partial(self.one_step, state, data, device, seed)
