@@ -183,6 +183,7 @@ void CommandLine::add_bench() {
   step->add_option("--classes", arguments.classes, "classes of the synthetic images")->capture_default_str();
   step->add_flag("--json", arguments.json, "print a JSON object");
   step->add_flag("--timeline", arguments.timeline, "print when each graph of a few steps ran");
+  step->add_option("--picture", arguments.picture, "write that timeline to this file, as SVG");
   step->add_flag("--skip-proof", arguments.skip_proof, "do not compare one step with the reference backend first");
   add_bench_comm(*bench);
 }

@@ -10,7 +10,9 @@
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/device/host.hpp"
+#include "renai/io/atomic_file.hpp"
 #include "renai/train/step_bench.hpp"
+#include "timeline_svg.hpp"
 
 namespace renai {
 namespace {
@@ -158,6 +160,11 @@ int command_bench_step(World& world, Recipe recipe, const BenchArguments& argume
   if (world.rank() == 0) {
     print_result(recipe, run, result, deviation, arguments.json);
     if (arguments.timeline && !arguments.json) print_timeline(result);
+    if (!arguments.picture.empty()) {
+      const std::string svg = timeline_svg(
+          result.timeline, recipe.model + ", " + recipe.precision + ", batch " + std::to_string(recipe.global_batch));
+      replace_text(arguments.picture, svg);
+    }
   }
   return 0;
 }

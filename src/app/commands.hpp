@@ -58,6 +58,7 @@ int command_trace_diff(const std::string& a, const std::string& b);
 struct BenchArguments {
   std::int64_t steps = 20, warmup = 3;
   bool json = false, timeline = false, skip_proof = false;
+  std::string picture;  ///< Path of the timeline as SVG; empty: none.
   std::int64_t channels = 3, classes = 10, size = 32;
 };
 int command_bench_step(World& world, Recipe recipe, const BenchArguments& arguments);
