@@ -40,13 +40,9 @@ AtlasReport report_of(const Compiled& compiled, const Run& run) {
   return report;
 }
 
-std::string compare_row(const char* what, double with, double without, const char* format) {
+std::string compare_row(const char* what, double with, double without, int decimals) {
   char text[160];
-  char a[48];
-  char b[48];
-  std::snprintf(a, sizeof a, format, with);
-  std::snprintf(b, sizeof b, format, without);
-  std::snprintf(text, sizeof text, "  %-34s %14s %14s\n", what, a, b);
+  std::snprintf(text, sizeof text, "  %-34s %14.*f %14.*f\n", what, decimals, with, decimals, without);
   return text;
 }
 
@@ -54,12 +50,12 @@ std::string compare_row(const char* what, double with, double without, const cha
 std::string compare_dedup(const Compiled& with, const Compiled& without) {
   std::string text = "deduplication                            with        without\n";
   text += compare_row("captures", static_cast<double>(with.blueprint.atlas.captures().size()),
-                      static_cast<double>(without.blueprint.atlas.captures().size()), "%.0f");
+                      static_cast<double>(without.blueprint.atlas.captures().size()), 0);
   text += compare_row("recorded kernels", static_cast<double>(with.executables),
-                      static_cast<double>(without.executables), "%.0f");
-  text += compare_row("capture time (ms)", with.capture_seconds * 1e3, without.capture_seconds * 1e3, "%.1f");
+                      static_cast<double>(without.executables), 0);
+  text += compare_row("capture time (ms)", with.capture_seconds * 1e3, without.capture_seconds * 1e3, 1);
   text += compare_row("arena (MiB)", static_cast<double>(with.blueprint.plans.front().arena_bytes) / 1048576.0,
-                      static_cast<double>(without.blueprint.plans.front().arena_bytes) / 1048576.0, "%.2f");
+                      static_cast<double>(without.blueprint.plans.front().arena_bytes) / 1048576.0, 2);
   return text;
 }
 

@@ -189,19 +189,23 @@ Run World::choose(const Recipe& recipe) {
   return run;
 }
 
-/// True when a rank below this one has reported the same mistake: it says so for all.
+/// True when a rank below this one has reported the same mistake: it says so for all. Reports arrive only while
+/// somebody looks, so this looks a few times.
 bool World::told_by_lower_rank(const Error& error) {
-  if (rank() == 0) return false;
-  try {
-    control_->poll();
-  } catch (const PeerError& peer) {
-    const std::string_view text = peer.what();
-    constexpr std::string_view kStart = "rank ";
-    int teller = rank();
-    if (text.starts_with(kStart)) std::from_chars(text.data() + kStart.size(), text.data() + text.size(), teller);
-    return teller < rank() && text.find(error.what()) != std::string_view::npos;
-  } catch (const Error&) {
-    // What goes wrong with asking is not what this rank has to tell.
+  constexpr int kLooks = 20;
+  for (int look = 0; rank() > 0 && look < kLooks; ++look) {
+    try {
+      control_->poll();
+    } catch (const PeerError& peer) {
+      const std::string_view text = peer.what();
+      constexpr std::string_view kStart = "rank ";
+      int teller = rank();
+      if (text.starts_with(kStart)) std::from_chars(text.data() + kStart.size(), text.data() + text.size(), teller);
+      return teller < rank() && text.find(error.what()) != std::string_view::npos;
+    } catch (const Error&) {
+      return false;  // What goes wrong with asking is not what this rank has to tell.
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return false;
 }

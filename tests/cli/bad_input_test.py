@@ -12,6 +12,18 @@ import renai_cli  # noqa: E402
 
 LIMIT_SECONDS = 5
 
+SLOW_ABORT = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+/* The job's end as a busy launcher brings it: seconds after a rank has asked for it. */
+int MPI_Abort(void* comm, int code) {
+  int (*real)(void*, int) = (int (*)(void*, int))dlsym(RTLD_NEXT, "MPI_Abort");
+  sleep(3);
+  return real(comm, code);
+}
+"""
+
 
 class BadInputTest(renai_cli.FolderTest):
     def setUp(self):
@@ -37,6 +49,19 @@ class BadInputTest(renai_cli.FolderTest):
     def train(self, code, texts, *words, data=None, ranks=(1, 2)):
         self.refuses(code, texts, "train", "--data", data or self.data, "--run-dir", self.folder / "run", "--global-batch", 32,
                      "--steps", 2, *words, ranks=ranks)
+
+    def test_equal_mistakes_are_told_once_however_slowly_the_job_ends(self):
+        if shutil.which("cc") is None:
+            self.skipTest("no C compiler to slow MPI_Abort down with")
+        source, library, script = (self.folder / name for name in ("slow.c", "slow.so", "start.sh"))
+        source.write_text(SLOW_ABORT)
+        self.succeeds(renai_cli.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"]))
+        script.write_text(f"#!/bin/sh\nexport LD_PRELOAD={library}\nexec {renai_cli.renai()} \"$@\"\n")
+        script.chmod(0o755)
+        process = renai_cli.run([renai_cli.SOURCE / "ci" / "mpiexec.sh", 4, script, "train", "--data", self.data, "--run-dir",
+                                 self.folder / "run", "--global-batch", 30, "--steps", 2])
+        self.fails(process, 2, "--global-batch 30")
+        self.assertEqual(process.stdout.count("renai: rank "), 1, process.stdout)
 
     def test_options(self):
         table = [

@@ -30,21 +30,29 @@ void FailureBoard::check() {
   if (peer_failed()) raise();
 }
 
+/// Takes every report that is here and keeps the lowest rank's: equal mistakes are that rank's to tell.
 void FailureBoard::receive() {
-  int found = 0;
-  MPI_Message message = MPI_MESSAGE_NULL;
-  MPI_Status status{};
-  check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kFailureTag, comm_, &found, &message, &status), "MPI_Improbe");
-  if (found == 0) return;
-  std::array<char, kMaxReportBytes> text{};
-  int size = 0;
-  check_mpi(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
-  // Probed: the message is here, so this receive does not wait for the sender.
-  check_mpi(MPI_Mrecv(text.data(), static_cast<int>(text.size()), MPI_BYTE, &message, &status), "MPI_Mrecv");
-  const std::string_view report(text.data(), static_cast<std::size_t>(size));
-  const auto split = std::min(report.find('\n'), report.size());
-  failed_ = "rank " + std::to_string(status.MPI_SOURCE) + " on " + std::string(report.substr(0, split)) +
-            " failed: " + std::string(report.substr(std::min(split + 1, report.size())));
+  int source = world_size_;
+  std::string kept;
+  for (int looks = 0; looks < world_size_; ++looks) {
+    int found = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status{};
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kFailureTag, comm_, &found, &message, &status), "MPI_Improbe");
+    if (found == 0) break;
+    std::array<char, kMaxReportBytes> text{};
+    int size = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
+    // Probed: the message is here, so this receive does not wait for the sender.
+    check_mpi(MPI_Mrecv(text.data(), static_cast<int>(text.size()), MPI_BYTE, &message, &status), "MPI_Mrecv");
+    if (status.MPI_SOURCE >= source) continue;
+    source = status.MPI_SOURCE;
+    kept.assign(text.data(), static_cast<std::size_t>(size));
+  }
+  if (source == world_size_) return;
+  const auto split = std::min(kept.find('\n'), kept.size());
+  failed_ = "rank " + std::to_string(source) + " on " + kept.substr(0, split) +
+            " failed: " + kept.substr(std::min(split + 1, kept.size()));
   peer_failed_.store(true, std::memory_order_release);
 }
 
