@@ -33,7 +33,7 @@ struct EvalArguments {
   std::string checkpoint, data;
   std::int64_t batch = 0;
   int threads = 0;
-  std::string device;
+  std::string device, precision;  ///< Empty: as trained.
   bool json = false;
 };
 int command_eval(World& world, const EvalArguments& arguments);

@@ -67,6 +67,8 @@ int command_eval(World& world, const EvalArguments& arguments) {
   if (arguments.batch > 0) recipe.global_batch = recipe.val_batch = arguments.batch;
   if (arguments.threads > 0) recipe.threads = arguments.threads;
   if (!arguments.device.empty()) recipe.device = arguments.device;
+  if (!arguments.precision.empty()) recipe.precision = arguments.precision;
+  recipe.reduce = "tree";  // No gradient is reduced, and not every device has another way.
   recipe.trace.clear();
   recipe.inject_fault.clear();
   verify(recipe);

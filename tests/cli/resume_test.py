@@ -111,6 +111,14 @@ class ResumeTest(renai_cli.FolderTest):
         self.assertEqual(result["top1"], self.summary()["val_top1"])
         self.assertEqual(result["loss"], self.summary()["val_loss"])
 
+    def test_evaluation_chooses_its_own_precision(self):
+        """A checkpoint trained in another precision than this machine computes in can be evaluated here."""
+        self.succeeds(self.train())
+        checkpoint = self.run_dir / "checkpoints" / "step-00000004.h5"
+        process = renai_cli.run([renai_cli.renai(), "eval", "--checkpoint", checkpoint, "--device", "cpu", "--precision", "bf16"])
+        self.fails(process, 2, "--precision bf16 with --device cpu", "use --precision fp32")
+        self.assertEqual(self.evaluate("--precision", "fp32")["loss"], self.summary()["val_loss"])
+
     def test_earlier_run_is_moved_aside(self):
         self.succeeds(self.train())
         digest = self.summary()["digest"]
