@@ -196,7 +196,8 @@ void CommandLine::add_bench_comm(CLI::App& bench) {
   comm->add_option("--device", arguments.device, "auto, cuda, cpu or reference")->capture_default_str();
   comm->add_option("--min-bytes", arguments.min_bytes, "smallest vector")->capture_default_str();
   comm->add_option("--max-bytes", arguments.max_bytes, "largest vector (default: 1 GiB on GPUs, 64 MiB on CPUs)");
-  comm->add_option("--pieces", arguments.pieces, "pieces of a tree reduction on GPUs (0: by size)");
+  comm->add_option("--pieces", arguments.pieces,
+                   "pieces of a tree reduction on GPUs (0: one; between two ranks the library's)");
   comm->add_flag("--allow-shared-gpu", arguments.allow_shared_gpu, "let several ranks use one GPU");
   comm->add_flag("--json", arguments.json, "print a JSON object");
 }

@@ -19,7 +19,9 @@ enum class ReduceMode : std::uint8_t {
 struct NcclOptions {
   ReduceMode reduce = ReduceMode::tree;
   std::chrono::milliseconds watchdog{60'000};  ///< Limit of starting up and of every host wait.
-  int pieces = 0;           ///< Pieces of a tree reduction that overlap additions and exchanges; 0: by size.
+  /// Pieces of a tree reduction that overlap additions and exchanges. 0: one; between two ranks, whose tree is a single
+  /// addition, the library's own all-reduce.
+  int pieces = 0;
   bool shared_gpu = false;  ///< Ranks may share a GPU: they then speak over the network. Effects: sets NCCL_HOSTID.
 };
 

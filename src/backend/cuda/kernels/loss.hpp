@@ -12,7 +12,8 @@ namespace renai::cuda {
 std::int64_t loss_workspace_bytes(std::int64_t rows);
 
 /// Definitions: LossParams in renai/graph/op.hpp. Shapes: logits, dlogits `dtype` [rows, classes]; the rest [rows].
-/// A label out of range gives metrics that are not a number. Determinism: one thread block a row, rows summed in order.
+/// A label out of range gives metrics that are not a number. Determinism: one thread block a row; rows are
+/// summed in fp64 in an order of their number alone.
 struct SoftmaxCrossEntropy {
   const void* logits = nullptr;
   const std::int32_t *labels = nullptr, *mix_labels = nullptr;
