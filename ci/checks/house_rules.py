@@ -69,24 +69,30 @@ def check_code(relative, lines):
     return problems
 
 
-def argument_count(text, start):
-    """Arguments of the C++ call whose parenthesis opens just before `start`."""
-    count, depth, at = 1, 1, start
+def arguments_of(text, start):
+    """Arguments of the C++ call whose parenthesis opens just before `start`, as texts."""
+    arguments, depth, at, begin = [], 1, start, start
     while depth > 0 and at < len(text):
         if text[at] == '"':
             at = re.compile(r'"(\\.|[^"\\])*"').match(text, at).end()
             continue
         depth += (text[at] in "([{") - (text[at] in ")]}")
-        count += text[at] == "," and depth == 1
+        if depth == 0 or (text[at] == "," and depth == 1):
+            arguments.append(text[begin:at].strip())
+            begin = at + 1
         at += 1
-    return count
+    return arguments
 
 
 def check_errors(relative, lines):
     """An error without a remedy leaves its reader alone."""
     text = "\n".join(lines)
-    return [f"{relative}:{text.count(chr(10), 0, call.start()) + 1}: an error without a remedy"
-            for call in ERROR.finditer(text) if argument_count(text, call.end()) < 3]
+    problems = []
+    for call in ERROR.finditer(text):
+        arguments = arguments_of(text, call.end())
+        if len(arguments) < 3 or arguments[2] in ('""', "{}"):
+            problems.append(f"{relative}:{text.count(chr(10), 0, call.start()) + 1}: an error without a remedy")
+    return problems
 
 
 def check_documents(root):
@@ -122,7 +128,7 @@ def check(root):
             continue
         lines = path.read_text(errors="replace").splitlines()
         problems += check_code(relative, lines)
-        if relative.parts[0] == "src" and relative.suffix in (".cpp", ".cu"):
+        if relative.parts[0] == "src" and relative.suffix in (".cpp", ".cu", ".hpp", ".cuh"):
             problems += check_errors(relative, lines)
         if relative.parts[0] in SHIPPED:
             for number, line in enumerate(lines, 1):

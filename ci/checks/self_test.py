@@ -181,6 +181,8 @@ class HouseRulesTest(Tree):
     def test_error_without_remedy(self):
         self.write("src/base/error.cpp", '// E.\nint a() { throw DataError("opening (" + b(1, 2),\n "why, and, why"); }\n')
         self.expect(house_rules.check, "error.cpp:2: an error without a remedy")
+        self.write("src/base/error.cpp", '// E.\nint a() { throw DataError("opening", b(1, 2), ""); }\n')
+        self.expect(house_rules.check, "error.cpp:2: an error without a remedy")
         self.write("src/base/error.cpp", '// E.\nint a() { throw DataError("opening", c ? "\\"" : d, "check (it"); }\n')
         self.assertEqual(house_rules.check(self.root), [])
 

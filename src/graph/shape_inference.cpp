@@ -121,7 +121,7 @@ std::vector<Shape> infer_shapes(const ComputationGraph& graph, const Shape& inpu
   const ModelSpec& model = graph.model();
   if (input.rank() != 4 || input.elems() < 1) {
     throw UserError("model '" + model.name + "': the input must be N x H x W x C with no empty extent",
-                    "it is " + input.str(), "");
+                    "it is " + input.str(), "use images and resolutions of at least one pixel");
   }
   if (model.input_channels != 0 && model.input_channels != input.c()) {
     throw UserError("model '" + model.name + "': the data set's images have " + std::to_string(input.c()) + " channels",

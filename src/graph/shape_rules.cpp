@@ -179,7 +179,8 @@ void check_given_params(const ComputeNode& node, std::span<const Shape> inputs) 
     if (inputs[i] == wanted[i - 1]) continue;
     throw UserError(layer_label(node) + ": parameter " + std::to_string(i - 1) + " has shape " + inputs[i].str() +
                         " instead of " + wanted[i - 1].str(),
-                    "the layer's input is " + inputs[0].str(), "");
+                    "the layer's input is " + inputs[0].str(),
+                    "use one resolution, or a model that ends in global average pooling");
   }
 }
 

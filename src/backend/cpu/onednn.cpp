@@ -57,7 +57,8 @@ void PreparedPrimitive::run() const {
   const dnnl_status_t status =
       dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(arguments_.size()), arguments_.data());
   if (status != dnnl_success) {
-    throw BackendError("running a oneDNN primitive", std::string("status ") + dnnl_status2str(status), "");
+    throw BackendError("running a oneDNN primitive", std::string("status ") + dnnl_status2str(status),
+                       "see what the library says with ONEDNN_VERBOSE=1, or use --device reference");
   }
 }
 

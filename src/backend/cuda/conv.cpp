@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checked.hpp"
 #include "kernels/elementwise.hpp"
 #include "leaf.hpp"
 #include "renai/base/check.hpp"
@@ -25,8 +26,7 @@ struct WidenedWeights {
   std::int64_t size_bytes() const { return needed() ? rows * stored_c * dtype_bytes(dtype) : 0; }
 
   void widen(const void* from, std::byte* to, cudaStream_t queue) const {
-    const cudaError_t status = cudaMemsetAsync(to, 0, static_cast<std::size_t>(size_bytes()), queue);
-    if (status != cudaSuccess) throw BackendError("clearing padded weights", cudaGetErrorString(status), "");
+    require(cudaMemsetAsync(to, 0, static_cast<std::size_t>(size_bytes()), queue), "clearing padded weights");
     launch(ColumnCopy{from, to, rows, c, c, 0, stored_c, 0, dtype}, queue);
   }
   void narrow(const std::byte* from, void* to, cudaStream_t queue) const {
@@ -130,9 +130,8 @@ Offer<Kernel> make_weights(const Leaf& leaf, const Site& site) {
       if (wide.needed()) wide.narrow(made, out, queue);
       if (leaf.half()) launch_cast_to_f32(out, at.out(0), elems, leaf.dtype, queue);
       if (zero_bias) {
-        const cudaError_t status =
-            cudaMemsetAsync(at.outputs[1], 0, static_cast<std::size_t>(k) * sizeof(float), queue);
-        if (status != cudaSuccess) throw BackendError("clearing a bias gradient", cudaGetErrorString(status), "");
+        require(cudaMemsetAsync(at.outputs[1], 0, static_cast<std::size_t>(k) * sizeof(float), queue),
+                "clearing a bias gradient");
       } else if (bias) {
         launch_column_sums(at.inputs[1], at.out(1), rows, k, at.workspace + sums_at, leaf.dtype, queue);
       }

@@ -7,8 +7,10 @@
 #include <charconv>
 #include <map>
 
+#include "checked.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
 
 namespace renai::cuda {
 namespace {
@@ -23,11 +25,10 @@ constexpr std::int64_t kMeasuredCandidates = 12;
 
 enum Uid : std::int64_t { kFirst = 1, kSecond, kBias, kOut };
 
+using cuda::require;
+
 void require(cudnnStatus_t status, const char* what) {
-  if (status != CUDNN_STATUS_SUCCESS) throw BackendError(what, cudnnGetErrorString(status), "");
-}
-void require(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw BackendError(what, cudaGetErrorString(status), "");
+  if (status != CUDNN_STATUS_SUCCESS) throw BackendError(what, cudnnGetErrorString(status), kGpuRemedy);
 }
 
 fe::DataType_t data_type(DType dtype) {
@@ -82,7 +83,7 @@ std::string plan_name(fe::graph::Graph& graph, std::int64_t index) {
   std::int64_t engine = 0;
   std::unordered_map<fe::KnobType_t, std::int64_t> knobs;
   auto status = graph.get_engine_and_knobs_at_index(index, engine, knobs);
-  if (status.is_bad()) throw BackendError("asking for an engine's knobs", status.get_message(), "");
+  if (status.is_bad()) throw BackendError("asking for an engine's knobs", status.get_message(), kPlanRemedy);
   return std::to_string(index) + " " + choice_text(engine, knobs);
 }
 
@@ -122,7 +123,7 @@ class CudnnPlan final : public ConvPlan {
     if (bias != nullptr) pack[kBias] = const_cast<void*>(bias);
     require(cudnnSetStream(handle_->get(), static_cast<cudaStream_t>(queue)), "handing a stream to cuDNN");
     auto status = graph_->execute_plan_at_index(handle_->get(), pack, workspace, index_);
-    if (status.is_bad()) throw BackendError("running a convolution (" + name_ + ")", status.get_message(), "");
+    if (status.is_bad()) throw BackendError("running a convolution (" + name_ + ")", status.get_message(), kGpuRemedy);
   }
 
  private:
@@ -137,9 +138,15 @@ class CudnnPlan final : public ConvPlan {
 class Scratch {
  public:
   explicit Scratch(std::int64_t size_bytes) {
-    require(cudaMalloc(&data_, static_cast<std::size_t>(std::max<std::int64_t>(size_bytes, 256))),
-            "memory for timing convolutions");
-    require(cudaMemset(data_, 0, static_cast<std::size_t>(std::max<std::int64_t>(size_bytes, 256))), "clearing memory");
+    const auto asked = static_cast<std::size_t>(std::max<std::int64_t>(size_bytes, 256));
+    const cudaError_t status = cudaMalloc(&data_, asked);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      throw ResourceError("cannot allocate device memory to time convolutions", format_bytes(size_bytes) + " asked for",
+                          "use --kernel-search heuristic or a smaller batch, or end other programs on this GPU");
+    }
+    require(status, "allocating memory to time convolutions");
+    require(cudaMemset(data_, 0, asked), "clearing memory");
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -211,7 +218,7 @@ class CudnnPlanner final : public ConvPlanner {
   }
 
   static void check(fe::error_t status, const ConvProblem& problem) {
-    if (status.is_bad()) throw BackendError("cuDNN plan of " + problem.text(), status.get_message(), "");
+    if (status.is_bad()) throw BackendError("cuDNN plan of " + problem.text(), status.get_message(), kPlanRemedy);
   }
 
   /// A graph with the candidates that may be taken, in the order of the heuristics. Determinism: no timing takes part.
@@ -267,7 +274,7 @@ class CudnnPlanner final : public ConvPlanner {
       }
     }
     if (best == nullptr) {
-      throw BackendError("cuDNN plan of " + problem.text(), "no deterministic engine takes it" + reasons, "");
+      throw BackendError("cuDNN plan of " + problem.text(), "no deterministic engine takes it" + reasons, kPlanRemedy);
     }
     return best;
   }

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 
+#include "checked.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxWorkspaceBytes = std::size_t{1} << 25;
 
 void require(cublasStatus_t status, const std::string& what) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw BackendError(what, cublasLtGetStatusString(status), "");
+  if (status != CUBLAS_STATUS_SUCCESS) throw BackendError(what, cublasLtGetStatusString(status), kGpuRemedy);
 }
 
 cudaDataType_t data_type(DType dtype) {
@@ -267,7 +268,7 @@ class LtPlanner final : public LinearPlanner {
                                        operation.d(), preference, 1, &result, &found);
     if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
       throw BackendError("cuBLASLt plan of " + problem.text(),
-                         std::string("no algorithm takes it: ") + cublasLtGetStatusString(status), "");
+                         std::string("no algorithm takes it: ") + cublasLtGetStatusString(status), kPlanRemedy);
     }
     // Made again from its text: every rank, and every later run, then holds the same.
     const std::string name = algo_text(values_of(result.algo), result.workspaceSize);

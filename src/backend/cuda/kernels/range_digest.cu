@@ -66,8 +66,7 @@ __global__ void __launch_bounds__(kThreads) digest_tiles(DigestTable table) {
 void launch_digest(std::span<const DigestItem> items, std::byte* out, cudaStream_t stream) {
   static_assert(sizeof(Digest128) == 16 && offsetof(Digest128, low) == 0);
   require_aligned(out, "the digests");
-  const cudaError_t error = cudaMemsetAsync(out, 0, items.size() * sizeof(Digest128), stream);
-  if (error != cudaSuccess) throw BackendError("clearing the digests", cudaGetErrorString(error), "check the GPU");
+  require(cudaMemsetAsync(out, 0, items.size() * sizeof(Digest128), stream), "clearing the digests");
   for (std::size_t first = 0; first < items.size(); first += DigestTable::kMost) {
     const auto chunk = items.subspan(first, std::min<std::size_t>(DigestTable::kMost, items.size() - first));
     DigestTable table{};

@@ -13,6 +13,7 @@
 #include <string>
 #include <type_traits>
 
+#include "../checked.hpp"
 #include "renai/base/error.hpp"
 #include "renai/tensor/dtype.hpp"
 
@@ -173,7 +174,7 @@ void with_vectors(DType dtype, bool vectors, F&& f) {
     case DType::bf16: return call(__nv_bfloat16{});
     default:
       throw BackendError("a CUDA kernel cannot work on " + std::string(dtype_name(dtype)),
-                         "its element types are float32, float16 and bfloat16");
+                         "its element types are float32, float16 and bfloat16", "please report this");
   }
 }
 
@@ -181,7 +182,8 @@ void with_vectors(DType dtype, bool vectors, F&& f) {
 inline void check_launch(const char* kernel) {
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) {
-    throw BackendError(std::string("the CUDA kernel ") + kernel + " could not be launched", cudaGetErrorString(error));
+    throw BackendError(std::string("the CUDA kernel ") + kernel + " could not be launched", cudaGetErrorString(error),
+                       kGpuRemedy);
   }
 }
 
