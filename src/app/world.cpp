@@ -100,6 +100,7 @@ CudaBackendOptions World::cuda_options(const Recipe& recipe) const {
   options.precision = parse_precision(recipe.precision);
   options.kernel_search = recipe.kernel_search;
   options.plan_cache_dir = plan_cache_folder(recipe.plan_cache);
+  options.log = &log_;
   return options;
 }
 

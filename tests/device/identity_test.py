@@ -102,6 +102,14 @@ class IdentityTest(device_cli.DeviceTest):
         self.same(first, train("deleted", plan_cache=folders[0]), STEPS)
         self.same(first, train("elsewhere", plan_cache=folders[1]), STEPS)
 
+    def test_plans_that_cannot_be_kept(self):
+        """The run says so and goes on."""
+        self.require_cuda()
+        occupied = self.folder / "occupied"
+        occupied.write_text("")
+        job = device_cli.launch(1, *self.train_words("unkept", self.data, model="cnn-small", steps=2, plan_cache=occupied))
+        self.assertIn("kernel plans are not kept", self.succeeds(job))
+
     def test_measured_plans(self):
         """With --kernel-search measure kept plans give the same bits; the header's plan hash tells choices apart."""
         self.require_cuda()

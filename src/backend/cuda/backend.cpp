@@ -3,20 +3,23 @@
 #include <cuda_runtime_api.h>
 
 #include "../lowering/lowering.hpp"
+#include "checked.hpp"
 #include "leaf.hpp"
 #include "range_ops.hpp"
 #include "renai/backend/cuda.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/log.hpp"
 #include "renai/device/cuda.hpp"
 #include "renai/graph/shape_inference.hpp"
 
 namespace renai {
 namespace {
 
-void require(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw BackendError(what, cudaGetErrorString(status), "");
-}
+using cuda::require;
+
+/// Of the rules by which kernels are chosen: choices that were made by other ones are made again.
+constexpr const char* kRules = "rules 1";
 
 DType stored_type(Precision precision) {
   switch (precision) {
@@ -34,7 +37,7 @@ std::string machine_text(Precision precision, const std::string& search) {
   require(cudaGetDeviceProperties(&properties, device), "asking for the GPU's properties");
   return std::string(properties.name) + " sm_" + std::to_string(properties.major) + std::to_string(properties.minor) +
          ", " + cuda::cudnn_version_text() + ", " + cuda::cublaslt_version_text() + ", " +
-         std::string(precision_name(precision)) + ", " + search;
+         std::string(precision_name(precision)) + ", " + search + ", " + kRules;
 }
 
 class CudaBackend final : public Backend {
@@ -82,13 +85,14 @@ class CudaBackend final : public Backend {
     KernelBook book = lowering::make_book(catalogue_, graph, shapes, specs);
     if (!follows) {
       if (control != nullptr && control->world_size() > 1) control->broadcast(choices_.text(), 0, stage);
-      if (choices_.text() != known) cache_.write(choices_.text());
+      if (choices_.text() != known) keep_choices();
     }
     if (leaf_.half()) store_half(graph, shapes, book);
     return book;
   }
 
-  /// Runs everything but the collectives once, so that every kernel is loaded before capture.
+  /// Runs the COMPUTE nodes once, so that the libraries have made what they need before capture. RANGE nodes would
+  /// change the state.
   void warm_up(const BindContext& context, GraphId id) override {
     if (!warm_up_stream_) {
       cudaStream_t stream = nullptr;
@@ -128,6 +132,12 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  void keep_choices() const {
+    const std::string failure = cache_.write(choices_.text());
+    if (failure.empty() || options_.log == nullptr) return;
+    options_.log->warning("kernel plans are not kept for later runs: " + failure);
+  }
+
   /// Activations and their gradients in half precision, the network's input with padded channels. Saved statistics stay
   /// f32.
   void store_half(const ComputationGraph& graph, const ShapeTable& shapes, KernelBook& book) const {
