@@ -12,6 +12,7 @@
 #include "renai/data/loader.hpp"
 #include "renai/tensor/batch_split.hpp"
 #include "renai/train/fault.hpp"
+#include "renai/train/lr_schedule.hpp"
 
 namespace renai {
 namespace {
@@ -135,9 +136,34 @@ void verify_words(const Recipe& r) {
   require_word("device", r.device, {"auto", "cpu", "cuda", "reference"});
   require_word("precision", r.precision, {"fp32", "tf32", "bf16", "fp16"});
   require_word("optimizer", r.optimizer, {"sgd"});
-  require_word("lr-schedule", r.lr_schedule, {"constant", "step", "cosine"});
+  require_word("lr-schedule", r.lr_schedule, lr_schedule_names());
   require_word("reduce", r.reduce, {"tree", "fast"});
   require_word("kernel-search", r.kernel_search, {"heuristic", "measure"});
+}
+
+void verify_rates(const Recipe& r) {
+  require_at_least("warmup-epochs", r.warmup_epochs, 0.0);
+  require(r.lr_step_epochs > 0.0, "lr-step-epochs", toml_number(r.lr_step_epochs), "must be above 0",
+          "use for example 30");
+  require(r.lr_gamma > 0.0, "lr-gamma", toml_number(r.lr_gamma), "must be above 0", "use for example 0.1");
+  require_at_least("lr-power", r.lr_power, 0.0);
+  require_at_most("lr-power", r.lr_power, 1000.0);
+  require_at_least("lr-min", r.lr_min, 0.0);
+  require(r.lr_min <= r.lr, "lr-min", toml_number(r.lr_min), "it is above --lr", "use at most --lr");
+  require(r.lr_cycle_epochs > 0.0, "lr-cycle-epochs", toml_number(r.lr_cycle_epochs), "must be above 0",
+          "use for example 10");
+  require_at_most("lr-cycle-epochs", r.lr_cycle_epochs, 1e6);
+  require_at_least("lr-cycle-mult", r.lr_cycle_mult, 1);
+  require_at_most("lr-cycle-mult", r.lr_cycle_mult, 1000);
+  require_at_least("lr-decay-epochs", r.lr_decay_epochs, 0.0);
+  require_at_most("lr-decay-epochs", r.lr_decay_epochs, 1e6);
+  require(r.lr_pct_start >= 0.0 && r.lr_pct_start <= 1.0, "lr-pct-start", toml_number(r.lr_pct_start),
+          "must lie between 0 and 1", "use for example 0.3");
+  require_at_least("lr-div-factor", r.lr_div_factor, 1.0);
+  require_at_most("lr-div-factor", r.lr_div_factor, 1e30);
+  require_at_least("lr-final-div-factor", r.lr_final_div_factor, 1.0);
+  require_at_most("lr-final-div-factor", r.lr_final_div_factor, 1e30);
+  verify_schedule(r);
 }
 
 void verify_numbers(const Recipe& r) {
@@ -151,10 +177,6 @@ void verify_numbers(const Recipe& r) {
   require(r.momentum < 1.0, "momentum", toml_number(r.momentum), "momentum must be below 1", "use for example 0.9");
   require(!r.nesterov || r.momentum > 0.0, "nesterov", "true", "Nesterov needs momentum", "set --momentum above 0");
   require_at_least("weight-decay", r.weight_decay, 0.0);
-  require_at_least("warmup-epochs", r.warmup_epochs, 0.0);
-  require(r.lr_step_epochs > 0.0, "lr-step-epochs", toml_number(r.lr_step_epochs), "must be above 0",
-          "use for example 30");
-  require(r.lr_gamma > 0.0, "lr-gamma", toml_number(r.lr_gamma), "must be above 0", "use for example 0.1");
   require(r.label_smoothing >= 0.0 && r.label_smoothing < 1.0, "label-smoothing", toml_number(r.label_smoothing),
           "must lie in [0, 1)", "use for example 0.1");
   require_at_least("clip-norm", r.clip_norm, 0.0);
@@ -181,6 +203,7 @@ void verify(const Recipe& r) {
   verify_texts(r);
   verify_words(r);
   verify_numbers(r);
+  verify_rates(r);
   verify_limits(r);
   Augmentation::parse(r.augment);
   split_batches(r.logical_shards, r.global_batch, r.logical_shards, true);

@@ -31,6 +31,16 @@ struct Recipe {
   double warmup_epochs = 0.5;
   double lr_step_epochs = 30;
   double lr_gamma = 0.1;
+  std::string lr_milestones;
+  double lr_power = 1.0;
+  double lr_min = 0.0;
+  double lr_cycle_epochs = 10;
+  int lr_cycle_mult = 1;
+  double lr_decay_epochs = 1;
+  double lr_pct_start = 0.3;
+  double lr_div_factor = 25;
+  double lr_final_div_factor = 1e4;
+  std::string lr_points;
   double label_smoothing = 0.0;
   std::string augment = "none";
   double clip_norm = 0.0;
@@ -76,10 +86,7 @@ struct Recipe {
     f("nesterov", r.nesterov, "Nesterov momentum", true);
     f("weight-decay", r.weight_decay, "L2 decay of convolution and linear weights", true);
     f("bn-weight-decay", r.bn_weight_decay, "decay batch-norm parameters and biases too", true);
-    f("lr-schedule", r.lr_schedule, "constant, step or cosine", true);
-    f("warmup-epochs", r.warmup_epochs, "epochs of linear warm-up", true);
-    f("lr-step-epochs", r.lr_step_epochs, "step schedule: epochs between decays", true);
-    f("lr-gamma", r.lr_gamma, "step schedule: factor of a decay", true);
+    visit_schedule(r, f);
     f("label-smoothing", r.label_smoothing, "share of the label spread over all classes", true);
     f("augment", r.augment, "none, flip, crop4, or a list such as crop4,flip", true);
     f("clip-norm", r.clip_norm, "largest global gradient norm (0: off)", true);
@@ -108,6 +115,28 @@ struct Recipe {
     f("max-bad-steps", r.max_bad_steps, "give up after this many consecutive non-finite steps", true);
     f("inject-fault", r.inject_fault,
       "fault drill: flip@STEP:RANK, stall@STEP:RANK, stall@capture:RANK or exit@STEP:RANK", false);
+  }
+
+ private:
+  template <typename Self, typename F>
+  static void visit_schedule(Self& r, F& f) {
+    f("lr-schedule", r.lr_schedule,
+      "constant, step, multistep, exponential, polynomial, cosine, cosine-restarts, wsd (warm-up, stable, decay), "
+      "onecycle or piecewise",
+      true);
+    f("warmup-epochs", r.warmup_epochs, "epochs of linear warm-up before any schedule", true);
+    f("lr-step-epochs", r.lr_step_epochs, "step: epochs between decays", true);
+    f("lr-gamma", r.lr_gamma, "step, multistep: factor of a decay; exponential: factor of an epoch", true);
+    f("lr-milestones", r.lr_milestones, "multistep: epochs of the decays, such as 30,60,80", true);
+    f("lr-power", r.lr_power, "polynomial: its power (1: linear)", true);
+    f("lr-min", r.lr_min, "polynomial, cosine, cosine-restarts, wsd: rate at the end", true);
+    f("lr-cycle-epochs", r.lr_cycle_epochs, "cosine-restarts: epochs of the first cycle", true);
+    f("lr-cycle-mult", r.lr_cycle_mult, "cosine-restarts: each cycle is this many times as long as the last", true);
+    f("lr-decay-epochs", r.lr_decay_epochs, "wsd: epochs of the linear decay at the end", true);
+    f("lr-pct-start", r.lr_pct_start, "onecycle: share of the steps in which the rate rises", true);
+    f("lr-div-factor", r.lr_div_factor, "onecycle: it starts at --lr divided by this", true);
+    f("lr-final-div-factor", r.lr_final_div_factor, "onecycle: it ends at its start divided by this", true);
+    f("lr-points", r.lr_points, "piecewise: FACTOR@EPOCH,... of --lr, linear between them, such as 0@0,1@5,0@24", true);
   }
 };
 
