@@ -8,6 +8,8 @@ namespace renai::cpu {
 using lowering::Call;
 using lowering::Catalogue;
 using lowering::Implementation;
+using lowering::is_op;
+using lowering::is_relu;
 using lowering::is_saved;
 using lowering::Kernel;
 using lowering::Match;
@@ -18,5 +20,6 @@ using lowering::saved_by;
 using lowering::Scope;
 using lowering::Site;
 using lowering::Uses;
+using lowering::WorkspaceLayout;
 
 }  // namespace renai::cpu

@@ -7,10 +7,6 @@
 namespace renai::cpu {
 namespace {
 
-bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
-  return node != nullptr && node->op == op && node->pass == pass;
-}
-
 Offer<Match> match_add(const Scope& scope, std::size_t first) {
   const ComputeNode* node = scope.node(first);
   if (!is_op(node, OpKind::add, Pass::forward)) return Offer<Match>::refuse("not a sum");

@@ -61,13 +61,6 @@ bool comes_before_gradient(const Scope& scope, TensorId x, std::size_t index) {
 
 }  // namespace
 
-bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
-  return node != nullptr && node->op == op && node->pass == pass;
-}
-bool is_relu(const ComputeNode* node, Pass pass) {
-  return is_op(node, OpKind::activation, pass) && std::get<ActivationParams>(node->params).kind == Activation::relu;
-}
-
 bool is_relu_norm_grad(const Scope& scope, std::size_t first) {
   const ComputeNode* relu = scope.node(first);
   const ComputeNode* norm = scope.follower(first, first + 1);

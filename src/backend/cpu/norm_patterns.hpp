@@ -9,8 +9,6 @@
 
 namespace renai::cpu {
 
-bool is_op(const ComputeNode* node, OpKind op, Pass pass);
-bool is_relu(const ComputeNode* node, Pass pass);
 /// A pool whose windows tile the image: whole, not padded, not overlapping.
 bool is_tiling(const ComputeNode* node, Pass pass);
 

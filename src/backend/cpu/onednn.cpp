@@ -38,12 +38,6 @@ dnnl::primitive_attr user_scratchpad() {
   return attr;
 }
 
-std::int64_t WorkspaceLayout::add(std::int64_t size_bytes) {
-  const std::int64_t offset = size_bytes_;
-  size_bytes_ += align_slot(size_bytes);
-  return offset;
-}
-
 PreparedPrimitive::PreparedPrimitive(dnnl::primitive primitive, const std::vector<Argument>& arguments)
     : primitive_(std::move(primitive)), stream_(onednn_engine()) {
   for (const Argument& argument : arguments) {

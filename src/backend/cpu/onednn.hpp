@@ -18,17 +18,6 @@ const dnnl::engine& onednn_engine();
 /// Attributes that every primitive has: scratchpad memory is ours.
 dnnl::primitive_attr user_scratchpad();
 
-/// Consecutive intervals of one workspace.
-class WorkspaceLayout {
- public:
-  /// Offset of a new interval. Units: bytes.
-  std::int64_t add(std::int64_t size_bytes);
-  std::int64_t size_bytes() const { return size_bytes_; }
-
- private:
-  std::int64_t size_bytes_ = 0;
-};
-
 /// A primitive and its arguments at fixed addresses. Running it allocates nothing here.
 class PreparedPrimitive {
  public:

@@ -7,10 +7,6 @@
 namespace renai::cpu {
 namespace {
 
-bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
-  return node != nullptr && node->op == op && node->pass == pass;
-}
-
 Pool make_pool(const PoolParams& params, const Shape& x, const Shape& y) {
   const WindowParams& w = params.window;
   return {x.h(),      x.w(),      x.c(),   y.h(),   y.w(),        w.kernel_h,   w.kernel_w,

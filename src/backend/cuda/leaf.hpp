@@ -18,6 +18,8 @@ namespace renai::cuda {
 using lowering::Call;
 using lowering::Catalogue;
 using lowering::Implementation;
+using lowering::is_op;
+using lowering::is_relu;
 using lowering::Kernel;
 using lowering::Match;
 using lowering::NodePlace;
@@ -27,6 +29,7 @@ using lowering::saved_by;
 using lowering::Scope;
 using lowering::Site;
 using lowering::Uses;
+using lowering::WorkspaceLayout;
 
 /// Fixed for a backend's life; implementations hold a pointer to it.
 struct Leaf {
@@ -48,27 +51,6 @@ const void* matrix_operand(const Leaf& leaf, const Operands& at, std::size_t inp
 /// and an input that something else reads: `c`.
 std::int64_t stored_channels(const Leaf& leaf, const ComputationGraph& graph, const Uses& uses, TensorId tensor,
                              std::int64_t c);
-
-inline bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
-  return node != nullptr && node->op == op && node->pass == pass;
-}
-inline bool is_relu(const ComputeNode* node, Pass pass) {
-  return is_op(node, OpKind::activation, pass) && std::get<ActivationParams>(node->params).kind == Activation::relu;
-}
-
-/// Offsets inside a workspace, each 256-byte aligned.
-class WorkspaceLayout {
- public:
-  std::int64_t add(std::int64_t size_bytes) {
-    const std::int64_t offset = size_bytes_;
-    size_bytes_ += align_slot(size_bytes);
-    return offset;
-  }
-  std::int64_t size_bytes() const { return size_bytes_; }
-
- private:
-  std::int64_t size_bytes_ = 0;
-};
 
 std::vector<Implementation> conv_implementations(const Leaf& leaf);
 std::vector<Implementation> linear_implementations(const Leaf& leaf);

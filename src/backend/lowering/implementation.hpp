@@ -8,11 +8,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "renai/backend/backend.hpp"
 #include "renai/graph/computation_graph.hpp"
 #include "renai/plan/kernel_book.hpp"
+#include "renai/tensor/dtensor.hpp"
 #include "scope.hpp"
 
 namespace renai::lowering {
@@ -20,6 +22,13 @@ namespace renai::lowering {
 /// Stands in Match::inputs and outputs for the tensor that a layer's forward kernel saves for its backward kernel.
 constexpr TensorId saved_by(std::int32_t layer) { return -2 - layer; }
 constexpr bool is_saved(TensorId tensor) { return tensor <= -2; }
+
+inline bool is_op(const ComputeNode* node, OpKind op, Pass pass) {
+  return node != nullptr && node->op == op && node->pass == pass;
+}
+inline bool is_relu(const ComputeNode* node, Pass pass) {
+  return is_op(node, OpKind::activation, pass) && std::get<ActivationParams>(node->params).kind == Activation::relu;
+}
 
 /// What an implementation takes of a graph: consecutive nodes, with the tensors that it really touches.
 struct Match {
@@ -41,6 +50,21 @@ struct Operands {
 
 /// A prepared call: fixed addresses, no arguments. Empty for views.
 using Call = std::function<void()>;
+
+/// Offsets inside a workspace, each aligned as a slot.
+class WorkspaceLayout {
+ public:
+  /// Offset of a new interval. Units: bytes.
+  std::int64_t add(std::int64_t size_bytes) {
+    const std::int64_t offset = size_bytes_;
+    size_bytes_ += align_slot(size_bytes);
+    return offset;
+  }
+  std::int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::int64_t size_bytes_ = 0;
+};
 
 /// A kernel made for the shapes of one spec.
 struct Kernel {
