@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One GPU and two: the same bits, for two models, two numbers of shards and each precision; and the controls that must
+"""One GPU, two, and four where they are: the same bits, for two models, two numbers of shards and each precision; and the controls that must
 break them."""
 
 import functools
@@ -65,7 +65,7 @@ class IdentityTest(device_cli.DeviceTest):
         weights = {step["weights"] for step in steps}
         self.assertGreater(len(weights), STEPS // 2, "the weights stand still")
 
-    def test_one_and_two_devices(self):
+    def test_one_and_more_devices(self):
         cases = list(itertools.product(MODELS, device_cli.PRECISIONS, SHARDS))
 
         def name(case):
@@ -83,10 +83,16 @@ class IdentityTest(device_cli.DeviceTest):
         if not self.two_ranks():
             device_cli.say("one GPU: no comparison with two")
             return
-        for case, one in zip(cases, ones):
-            with self.subTest(case=name(case), ranks=2):
-                self.same(one, train(case, 2), STEPS)
-                digests = {self.summary(f"{name(case)}-np{ranks}")["digest"] for ranks in (1, 2)}
+        # Between two ranks the library reduces; among four each GPU adds its part with a kernel of our own.
+        counts = (2, 4) if len(device_cli.GPUS) >= 4 else (2,)
+        if not device_cli.ON_CPU and 4 not in counts:
+            device_cli.say("fewer than four GPUs: the exchange of parts is not compared")
+        for (case, one), ranks in itertools.product(zip(cases, ones), counts):
+            if case[2] % ranks != 0:
+                continue
+            with self.subTest(case=name(case), ranks=ranks):
+                self.same(one, train(case, ranks), STEPS)
+                digests = {self.summary(f"{name(case)}-np{count}")["digest"] for count in (1, ranks)}
                 self.assertEqual(len(digests), 1)
 
     def test_launches_and_plan_cache(self):

@@ -261,11 +261,13 @@ for file in "$build"/tests/device/*; do
   if [ "$gpus" -eq 0 ]; then skip "$name" "no GPU here"; continue; fi
   if of_mpi "$file"; then
     step "$name.np1" 120 "$root/ci/mpiexec.sh" 1 "$file"
-    if [ "$gpus" -ge 2 ]; then
-      step "$name.np2" 120 "$root/ci/mpiexec.sh" 2 "$file"
-    else
-      skip "$name.np2" "one GPU here, 2 needed"
-    fi
+    for ranks in 2 4; do
+      if [ "$gpus" -ge "$ranks" ]; then
+        step "$name.np$ranks" 120 "$root/ci/mpiexec.sh" "$ranks" "$file"
+      else
+        skip "$name.np$ranks" "$gpus GPU(s) here, $ranks needed"
+      fi
+    done
   else
     step "$name" 120 "$file"
     case $name in *kernel*) kernel_tests+=("$file") ;; esac
