@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One GPU, two, and four where they are: the same bits, for two models, two numbers of shards and each precision; and the controls that must
-break them."""
+"""One GPU, two, and four where they are: the same bits, for two models, two numbers of shards and each precision; and the
+controls that must break them."""
 
 import functools
 import gzip
