@@ -63,6 +63,11 @@ LayerChain& LayerChain::stride(std::int64_t stride) {
   return *this;
 }
 
+LayerChain& LayerChain::groups(std::int64_t groups) {
+  spec_.layers.back().groups = groups;
+  return *this;
+}
+
 LayerChain& LayerChain::from(const std::string& name) {
   last_ = name;
   return *this;

@@ -21,6 +21,8 @@ class LayerChain {
   LayerChain& dropout(const std::string& name, float p);
   /// Stride of the layer just appended.
   LayerChain& stride(std::int64_t stride);
+  /// Groups of the convolution just appended.
+  LayerChain& groups(std::int64_t groups);
   /// The next layer reads the output of the layer `name`.
   LayerChain& from(const std::string& name);
   /// Default network input size. Units: pixels.

@@ -14,14 +14,28 @@ struct ZooEntry {
   ModelSpec (*make)();
 };
 
-constexpr ZooEntry kZoo[] = {{"cnn-small", zoo::cnn_small}, {"mlp", zoo::mlp},
-                             {"lenet5", zoo::lenet5},       {"resnet9", zoo::resnet9},
-                             {"resnet18", zoo::resnet18},   {"resnet34", zoo::resnet34},
-                             {"resnet50", zoo::resnet50},   {"resnet101", zoo::resnet101},
-                             {"resnet152", zoo::resnet152}, {"vgg11", zoo::vgg11},
-                             {"vgg13", zoo::vgg13},         {"vgg16", zoo::vgg16},
-                             {"vgg19", zoo::vgg19},         {"vgg11_bn", zoo::vgg11_bn},
-                             {"vgg13_bn", zoo::vgg13_bn},   {"vgg16_bn", zoo::vgg16_bn},
+constexpr ZooEntry kZoo[] = {{"cnn-small", zoo::cnn_small},
+                             {"mlp", zoo::mlp},
+                             {"lenet5", zoo::lenet5},
+                             {"resnet9", zoo::resnet9},
+                             {"resnet20", zoo::resnet20},
+                             {"resnet32", zoo::resnet32},
+                             {"resnet44", zoo::resnet44},
+                             {"resnet56", zoo::resnet56},
+                             {"resnet18", zoo::resnet18},
+                             {"resnet34", zoo::resnet34},
+                             {"resnet50", zoo::resnet50},
+                             {"resnet101", zoo::resnet101},
+                             {"resnet152", zoo::resnet152},
+                             {"wide_resnet50_2", zoo::wide_resnet50_2},
+                             {"resnext50_32x4d", zoo::resnext50_32x4d},
+                             {"vgg11", zoo::vgg11},
+                             {"vgg13", zoo::vgg13},
+                             {"vgg16", zoo::vgg16},
+                             {"vgg19", zoo::vgg19},
+                             {"vgg11_bn", zoo::vgg11_bn},
+                             {"vgg13_bn", zoo::vgg13_bn},
+                             {"vgg16_bn", zoo::vgg16_bn},
                              {"vgg19_bn", zoo::vgg19_bn}};
 
 ModelSpec load_model_file(const std::string& path) {

@@ -1,5 +1,5 @@
-// Residual networks for 224x224 images, version 1.5 (the stride of a bottleneck in its 3x3 convolution), with
-// torchvision's layer names.
+// Residual networks for 224x224 images, version 1.5 (the stride of a bottleneck in its 3x3 convolution), their wide and
+// grouped variants, with torchvision's layer names.
 
 #include <array>
 
@@ -13,6 +13,8 @@ struct Design {
   const char* name;
   std::array<int, 4> blocks;
   bool bottleneck;
+  std::int64_t base_width = 64;  ///< Bottleneck: channels of its 3x3 convolution for each group in the first stage.
+  std::int64_t groups = 1;       ///< Bottleneck: groups of its 3x3 convolution.
 };
 
 class ResNet {
@@ -55,9 +57,10 @@ class ResNet {
       net_.from(entry);
     }
     if (design_.bottleneck) {
-      net_.conv(prefix + ".conv1", width, 1, 0, false);
+      const std::int64_t inner = width * design_.base_width / 64 * design_.groups;
+      net_.conv(prefix + ".conv1", inner, 1, 0, false);
       norm_relu(prefix, "1");
-      net_.conv(prefix + ".conv2", width, 3, 1, false).stride(stride);
+      net_.conv(prefix + ".conv2", inner, 3, 1, false).stride(stride).groups(design_.groups);
       norm_relu(prefix, "2");
       net_.conv(prefix + ".conv3", out, 1, 0, false).layer(prefix + ".bn3", LayerKind::batch_norm);
     } else {
@@ -81,5 +84,7 @@ ModelSpec resnet34() { return ResNet({"resnet34", {3, 4, 6, 3}, false}).make(); 
 ModelSpec resnet50() { return ResNet({"resnet50", {3, 4, 6, 3}, true}).make(); }
 ModelSpec resnet101() { return ResNet({"resnet101", {3, 4, 23, 3}, true}).make(); }
 ModelSpec resnet152() { return ResNet({"resnet152", {3, 8, 36, 3}, true}).make(); }
+ModelSpec wide_resnet50_2() { return ResNet({"wide_resnet50_2", {3, 4, 6, 3}, true, 128}).make(); }
+ModelSpec resnext50_32x4d() { return ResNet({"resnext50_32x4d", {3, 4, 6, 3}, true, 4, 32}).make(); }
 
 }  // namespace renai::zoo

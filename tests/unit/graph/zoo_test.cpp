@@ -38,23 +38,34 @@ TEST_P(ZooGraph, EveryModelBuildsVerifiesAndHasShapes) {
   }
 }
 
+std::int64_t parameters_of(const std::string& name, std::int64_t classes, std::int64_t size) {
+  GraphOptions options;
+  options.classes = classes;
+  options.input_channels = 3;
+  const ComputationGraph graph = build_computation_graph(load_model(name), options);
+  const std::vector<Shape> shapes = infer_shapes(graph, Shape{2, size, size, 3}, true);
+  std::int64_t elems = 0;
+  for (const ParamInfo& param : graph.params()) elems += shapes[static_cast<std::size_t>(param.weight)].elems();
+  return elems;
+}
+
 /// Figures of torchvision's models with 1000 classes.
 TEST(ZooParameters, AreAsManyAsTorchvisions) {
   const std::vector<std::pair<std::string, std::int64_t>> expected{
-      {"resnet18", 11689512},  {"resnet34", 21797672},  {"resnet50", 25557032},  {"resnet101", 44549160},
-      {"resnet152", 60192808}, {"vgg11", 132863336},    {"vgg13", 133047848},    {"vgg16", 138357544},
-      {"vgg19", 143667240},    {"vgg11_bn", 132868840}, {"vgg13_bn", 133053736}, {"vgg16_bn", 138365992},
-      {"vgg19_bn", 143678248}};
-  for (const auto& [name, count] : expected) {
-    GraphOptions options;
-    options.classes = 1000;
-    options.input_channels = 3;
-    const ComputationGraph graph = build_computation_graph(load_model(name), options);
-    const std::vector<Shape> shapes = infer_shapes(graph, Shape{2, 224, 224, 3}, true);
-    std::int64_t elems = 0;
-    for (const ParamInfo& param : graph.params()) elems += shapes[static_cast<std::size_t>(param.weight)].elems();
-    EXPECT_EQ(elems, count) << name;
-  }
+      {"resnet18", 11689512},  {"resnet34", 21797672},        {"resnet50", 25557032},        {"resnet101", 44549160},
+      {"resnet152", 60192808}, {"wide_resnet50_2", 68883240}, {"resnext50_32x4d", 25028904}, {"vgg11", 132863336},
+      {"vgg13", 133047848},    {"vgg16", 138357544},          {"vgg19", 143667240},          {"vgg11_bn", 132868840},
+      {"vgg13_bn", 133053736}, {"vgg16_bn", 138365992},       {"vgg19_bn", 143678248}};
+  for (const auto& [name, count] : expected) EXPECT_EQ(parameters_of(name, 1000, 224), count) << name;
+}
+
+/// Those of the paper's networks (269,722, 464,154, 658,586 and 853,018 with shortcuts that have no parameters) and of
+/// two projections: 16 x 32 + 2 x 32 and 32 x 64 + 2 x 64.
+TEST(ZooParameters, OfCifarResnetsAreThePapersAndTheirProjections) {
+  EXPECT_EQ(parameters_of("resnet20", 10, 32), 269722 + 2752);
+  EXPECT_EQ(parameters_of("resnet32", 10, 32), 464154 + 2752);
+  EXPECT_EQ(parameters_of("resnet44", 10, 32), 658586 + 2752);
+  EXPECT_EQ(parameters_of("resnet56", 10, 32), 853018 + 2752);
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, ZooGraph,

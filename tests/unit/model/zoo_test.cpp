@@ -22,9 +22,11 @@ std::ptrdiff_t count_of(const ModelSpec& spec, LayerKind kind) {
 
 TEST(Zoo, ListsItsModels) {
   EXPECT_EQ(zoo_model_names(),
-            (std::vector<std::string>{"cnn-small", "mlp", "lenet5", "resnet9", "resnet18", "resnet34", "resnet50",
-                                      "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19", "vgg11_bn",
-                                      "vgg13_bn", "vgg16_bn", "vgg19_bn"}));
+            (std::vector<std::string>{"cnn-small", "mlp",       "lenet5",    "resnet9",         "resnet20",
+                                      "resnet32",  "resnet44",  "resnet56",  "resnet18",        "resnet34",
+                                      "resnet50",  "resnet101", "resnet152", "wide_resnet50_2", "resnext50_32x4d",
+                                      "vgg11",     "vgg13",     "vgg16",     "vgg19",           "vgg11_bn",
+                                      "vgg13_bn",  "vgg16_bn",  "vgg19_bn"}));
 }
 
 TEST(Zoo, EveryModelIsSoundAndEndsInTheClassCount) {
@@ -74,6 +76,37 @@ TEST(Zoo, Resnet9HasNineWeightedLayersWithoutCountingNorms) {
   EXPECT_EQ(count_of(spec, LayerKind::batch_norm), 8);
   EXPECT_EQ(layer_of(spec, "layer1.add").inputs, (std::vector<std::string>{"layer1.pool", "layer1.res2.relu"}));
   EXPECT_EQ(layer_of(spec, "layer3.add").inputs, (std::vector<std::string>{"layer3.pool", "layer3.res2.relu"}));
+}
+
+TEST(Zoo, CifarResnetsHaveSixNAndTwoWeightedLayersBesideTwoProjections) {
+  for (const auto& [name, layers] : {std::pair{"resnet20", 20}, {"resnet32", 32}, {"resnet44", 44}, {"resnet56", 56}}) {
+    const ModelSpec spec = load_model(name);
+    EXPECT_EQ(count_of(spec, LayerKind::conv2d) + count_of(spec, LayerKind::linear), layers + 2) << name;
+    EXPECT_EQ(count_of(spec, LayerKind::add), (layers - 2) / 2) << name;
+  }
+  const ModelSpec spec = load_model("resnet20");
+  EXPECT_EQ(layer_of(spec, "layer2.0.add").inputs, (std::vector<std::string>{"layer2.0.downsample.1", "layer2.0.bn2"}));
+  EXPECT_EQ(layer_of(spec, "layer2.1.add").inputs, (std::vector<std::string>{"layer2.0.relu", "layer2.1.bn2"}));
+  EXPECT_EQ(layer_of(spec, "layer3.0.conv1").stride_h, 2);
+  EXPECT_EQ(layer_of(spec, "layer3.0.conv1").out, 64);
+}
+
+TEST(Zoo, WideAndGroupedResnetsDifferInTheirBottlenecksOnly) {
+  const ModelSpec plain = load_model("resnet50"), wide = load_model("wide_resnet50_2");
+  const ModelSpec grouped = load_model("resnext50_32x4d");
+  ASSERT_EQ(wide.layers.size(), plain.layers.size());
+  ASSERT_EQ(grouped.layers.size(), plain.layers.size());
+  for (std::size_t i = 0; i < plain.layers.size(); ++i) {
+    const LayerSpec& layer = plain.layers[i];
+    EXPECT_EQ(wide.layers[i].name, layer.name);
+    EXPECT_EQ(grouped.layers[i].name, layer.name);
+    const bool spatial = layer.name.ends_with(".conv2");
+    const bool inner = spatial || (layer.name.starts_with("layer") && layer.name.ends_with(".conv1"));
+    EXPECT_EQ(wide.layers[i].out, layer.out * (inner ? 2 : 1)) << layer.name;
+    EXPECT_EQ(grouped.layers[i].out, layer.out * (inner ? 2 : 1)) << layer.name;
+    EXPECT_EQ(wide.layers[i].groups, 1) << layer.name;
+    EXPECT_EQ(grouped.layers[i].groups, spatial ? 32 : 1) << layer.name;
+  }
 }
 
 TEST(Zoo, UnknownNameOffersTheNearest) {
