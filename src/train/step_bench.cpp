@@ -7,6 +7,7 @@
 
 #include "median.hpp"
 #include "renai/data/loader.hpp"
+#include "renai/graph/region_name.hpp"
 #include "renai/train/state.hpp"
 #include "renai/train/task.hpp"
 
@@ -74,6 +75,13 @@ struct Update {
 Update one_step(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& run) {
   Bench bench(recipe, shape, dataset, run);
   Update update;
+  if (recipe.precision == "fp16") {
+    // A step from random weights must not be one that the first, high loss scale skips.
+    constexpr float kProofLossScale = 256.0f;
+    const Region& scalars = bench.blueprint.plans.front().region(region_name::kScalars);
+    bench.engine.upload(scalars.offset_bytes + std::int64_t{region_name::kScalarLossScale} * 4,
+                        std::as_bytes(std::span(&kProofLossScale, 1)));
+  }
   update.before = weights_of(bench.engine);
   bench.schedule.begin(0, 1);
   bench.schedule.launch_step(0);

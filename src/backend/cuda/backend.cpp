@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
+
 #include "../lowering/lowering.hpp"
 #include "checked.hpp"
 #include "leaf.hpp"
@@ -47,7 +49,8 @@ class CudaBackend final : public Backend {
     leaf_.precision = options.precision;
     leaf_.dtype = stored_type(options.precision);
     choices_.merge(cache_.read());
-    leaf_.convolutions = cuda::make_conv_planner(options.precision, options.kernel_search == "measure", choices_);
+    leaf_.convolutions = cuda::make_conv_planner(options.precision, options.kernel_search == "measure", choices_,
+                                                 [this] { tell_still_choosing(); });
     leaf_.products = cuda::make_linear_planner(options.precision, choices_);
     catalogue_.backend = "cuda";
     for (const auto& part : {cuda::conv_implementations(leaf_), cuda::linear_implementations(leaf_),
@@ -72,8 +75,9 @@ class CudaBackend final : public Backend {
                     std::span<const CompileSpec> specs) override {
     ControlGroup* control = options_.control;
     const bool follows = control != nullptr && control->rank() > 0;
-    const char* stage = "choosing kernel plans";
-    if (follows) choices_.merge(control->broadcast({}, 0, stage));
+    if (follows) choices_.merge(hear_choices(*control));
+    tells_ = !follows && control != nullptr && control->world_size() > 1;
+    told_at_ = std::chrono::steady_clock::now();
     const std::string known = choices_.text();
     catalogue_.range_entry = [&graph, &shapes, specs](const RangeNode& node) {
       KernelEntry entry;
@@ -84,7 +88,8 @@ class CudaBackend final : public Backend {
     };
     KernelBook book = lowering::make_book(catalogue_, graph, shapes, specs);
     if (!follows) {
-      if (control != nullptr && control->world_size() > 1) control->broadcast(choices_.text(), 0, stage);
+      if (tells_) control->broadcast(kChosen + choices_.text(), 0, kStage);
+      tells_ = false;
       if (choices_.text() != known) keep_choices();
     }
     if (leaf_.half()) store_half(graph, shapes, book);
@@ -132,6 +137,26 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  static constexpr const char* kStage = "choosing kernel plans";
+  static constexpr const char* kStillChoosing = "still choosing";
+  static inline const std::string kChosen = "chosen\n";
+
+  /// Rank 0's choices, however long it takes: it says often enough that it is still at work.
+  static std::string hear_choices(ControlGroup& control) {
+    std::string heard = control.broadcast({}, 0, kStage);
+    while (heard == kStillChoosing) heard = control.broadcast({}, 0, kStage);
+    RENAI_CHECK(heard.starts_with(kChosen), "rank 0 tells its kernel plans");
+    return heard.substr(kChosen.size());
+  }
+
+  /// Timing all candidates may take longer than the others' patience.
+  void tell_still_choosing() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!tells_ || now - told_at_ < options_.control->deadline() / 4) return;
+    options_.control->broadcast(kStillChoosing, 0, kStage);
+    told_at_ = now;
+  }
+
   void keep_choices() const {
     const std::string failure = cache_.write(choices_.text());
     if (failure.empty() || options_.log == nullptr) return;
@@ -161,6 +186,8 @@ class CudaBackend final : public Backend {
   };
 
   CudaBackendOptions options_;
+  bool tells_ = false;  ///< The others wait for this rank's choices.
+  std::chrono::steady_clock::time_point told_at_;
   cuda::PlanChoices choices_;
   cuda::PlanCacheFile cache_;
   cuda::Leaf leaf_;

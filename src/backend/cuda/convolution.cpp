@@ -159,8 +159,12 @@ class Scratch {
 
 class CudnnPlanner final : public ConvPlanner {
  public:
-  CudnnPlanner(Precision precision, bool measure, PlanChoices& choices)
-      : precision_(precision), measure_(measure), choices_(&choices), handle_(std::make_shared<Handle>()) {}
+  CudnnPlanner(Precision precision, bool measure, PlanChoices& choices, std::function<void()> tried)
+      : precision_(precision),
+        measure_(measure),
+        choices_(&choices),
+        tried_(std::move(tried)),
+        handle_(std::make_shared<Handle>()) {}
 
   std::shared_ptr<ConvPlan> plan(const ConvProblem& problem) override {
     const std::string text = problem.text();
@@ -268,6 +272,7 @@ class CudnnPlanner final : public ConvPlanner {
       if (!measure_) return plan;
       ++measured;
       const double seconds = time_plan(problem, *plan);
+      if (tried_) tried_();
       if (best == nullptr || seconds < best_seconds) {
         best = plan;
         best_seconds = seconds;
@@ -312,6 +317,7 @@ class CudnnPlanner final : public ConvPlanner {
   Precision precision_;
   bool measure_;
   PlanChoices* choices_;
+  std::function<void()> tried_;
   std::shared_ptr<Handle> handle_;
   std::map<std::string, std::shared_ptr<ConvPlan>> plans_;
 };
@@ -327,8 +333,9 @@ std::string ConvProblem::text() const {
   return text;
 }
 
-std::unique_ptr<ConvPlanner> make_conv_planner(Precision precision, bool measure, PlanChoices& choices) {
-  return std::make_unique<CudnnPlanner>(precision, measure, choices);
+std::unique_ptr<ConvPlanner> make_conv_planner(Precision precision, bool measure, PlanChoices& choices,
+                                               std::function<void()> tried) {
+  return std::make_unique<CudnnPlanner>(precision, measure, choices, std::move(tried));
 }
 
 std::string cudnn_version_text() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -49,7 +50,9 @@ class ConvPlanner {
 
 /// `choices` is read first and gets what was chosen; it must outlive the planner. `measure`: time the candidates
 /// instead of taking the heuristics' first. fp32 uses no tensor cores, tf32 does.
-std::unique_ptr<ConvPlanner> make_conv_planner(Precision precision, bool measure, PlanChoices& choices);
+/// `tried` is called after each timed candidate.
+std::unique_ptr<ConvPlanner> make_conv_planner(Precision precision, bool measure, PlanChoices& choices,
+                                               std::function<void()> tried = {});
 
 /// "cuDNN 9.19.0"
 std::string cudnn_version_text();

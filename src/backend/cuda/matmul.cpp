@@ -261,6 +261,14 @@ class LtPlanner final : public LinearPlanner {
     require(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
                                                  sizeof schemes),
             "choosing a matrix product");
+    // Half copies of weights start at multiples of 128 bytes, everything else at 256.
+    constexpr std::uint32_t kAlignment = 128;
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      require(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &kAlignment, sizeof kAlignment),
+              "choosing a matrix product");
+    }
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
     const cublasStatus_t status =

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "add.hpp"
@@ -136,10 +137,13 @@ class GpuCommunicator final : public NcclCommunicator {
   }
 
  private:
-  /// With two ranks the tree is one addition of two values, and addition commutes: any reduction of the library that
-  /// adds in fp32 gives the tree's bits. `pieces` asks for the exchange of our own nevertheless.
+  /// With two ranks the tree is one addition of two values, and addition commutes: a reduction of the library that adds
+  /// on the GPUs in fp32 gives the tree's bits (what adds in the switch may flush small values). `pieces` asks for the
+  /// exchange of our own nevertheless.
   bool uses_library() const {
-    return options_.reduce == ReduceMode::fast || (world_size_ == 2 && options_.pieces == 0);
+    const char* multicast = std::getenv("NCCL_NVLS_ENABLE");
+    const bool on_gpus = multicast != nullptr && std::string_view(multicast) == "0";
+    return options_.reduce == ReduceMode::fast || (world_size_ == 2 && options_.pieces == 0 && on_gpus);
   }
 
   /// One piece unless asked: on one host the additions of a second one cost more than they hide.
