@@ -91,7 +91,8 @@ void CommandLine::add_train() {
   CLI::App* train = add(app_, "train", "train a model", true,
                         [this](World* world) { return command_train(*world, request_.recipe, request_.train); });
   add_recipe_options(*train, request_.recipe, request_.config);
-  train->add_flag("--dry-run", request_.train.dry_run, "print recipe, model, plan and learning rates without training");
+  train->add_flag("--dry-run", request_.train.dry_run,
+                  "print recipe, model, atlas, memory and schedule; train and write nothing");
   commands_.back().has_recipe = true;
   train->footer("Models: " + join(zoo_model_names(), ", ") + ", or a TOML file (see the README).");
 }

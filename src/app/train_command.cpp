@@ -6,11 +6,10 @@
 #include <sstream>
 
 #include "commands.hpp"
+#include "dry_run.hpp"
 #include "interrupt.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
-#include "renai/graph/shape_inference.hpp"
-#include "renai/train/lr_schedule.hpp"
 #include "renai/train/task.hpp"
 
 namespace renai {
@@ -150,24 +149,6 @@ AtlasReport atlas_report(const Blueprint& blueprint) {
   report.plans = blueprint.plans;
   report.atlas = &blueprint.atlas;
   return report;
-}
-
-void dry_run(const Recipe& recipe, const Blueprint& blueprint, const JobData& data) {
-  std::printf("%s\n", to_toml(recipe).c_str());
-  std::printf("%s\n", print_model(blueprint.graph, blueprint.specs.front().shape.shape()).c_str());
-  std::printf("%s\n", print(blueprint.specs).c_str());
-  std::printf("%s\n", print_table(atlas_report(blueprint)).c_str());
-  const BatchSplit split = split_batches(data.shape.train_samples, recipe.global_batch, recipe.logical_shards, true);
-  const std::int64_t total = total_steps(recipe, split.batches());
-  std::printf("learning rate over %lld steps\n", static_cast<long long>(total));
-  constexpr int kRows = 16;
-  for (int row = 0; row <= kRows && total > 0; ++row) {
-    const std::int64_t step = std::min(total * row / kRows, total - 1);
-    const float lr = learning_rate(recipe, step, total, split.batches());
-    const int width = recipe.lr > 0 ? static_cast<int>(40.0 * lr / recipe.lr) : 0;
-    std::printf("  %9lld  %-10.4g %s\n", static_cast<long long>(step), static_cast<double>(lr),
-                std::string(static_cast<std::size_t>(std::clamp(width, 0, 40)), '#').c_str());
-  }
 }
 
 Progress apply_start(Engine& engine, const Recipe& recipe, const std::optional<StartState>& start) {
@@ -344,13 +325,17 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
   const JobData& data = training.data;
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
 
-  training.run = world.choose(recipe);
+  Recipe chosen = recipe;
+  if (arguments.dry_run) chosen.plan_cache = "no";  // A dry run writes nothing, kernel plans neither.
+  training.run = world.choose(chosen);
   const Run& run = training.run;
   compare_machines(run);
   const Blueprint& blueprint =
       training.blueprint.emplace(make_blueprint(recipe, data.shape, *run.backend, *run.communicator));
   if (arguments.dry_run) {
-    if (world.rank() == 0) dry_run(recipe, blueprint, data);
+    AtlasReport report = atlas_report(blueprint);
+    report.device = run.device->info().model;
+    if (world.rank() == 0) std::printf("%s", print_plan(recipe, blueprint, data.shape, report).c_str());
     return 0;
   }
   const bool named = recipe.run_dir.empty();
