@@ -1,5 +1,7 @@
 #include "recipe_options.hpp"
 
+#include <toml++/toml.h>
+
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <filesystem>
@@ -34,9 +36,80 @@ std::string number_problem(const std::string& text) {
   return "'" + text + "' is not " + kind + (error == std::errc::result_out_of_range ? " in range" : "");
 }
 
-CLI::Option* find_option(CLI::App& command, const std::string& name) {
-  return command.get_option_no_throw("--" + name);
+/// What a recipe file may call an option: no words of the command line only, and a switch by its own name alone.
+bool is_recipe_key(const std::string& name) {
+  return name != "config" && name != "help" && name != "version" && !name.starts_with("no-");
 }
+
+/// Reads one recipe file into options without a value. Every error is a UserError "recipe F:LINE...; why; remedy".
+class RecipeFile {
+ public:
+  RecipeFile(CLI::App& command, std::string path) : command_(command), path_(std::move(path)) {}
+
+  void apply() const {
+    toml::table root;
+    try {
+      root = toml::parse_file(path_);
+    } catch (const toml::parse_error& error) {
+      throw UserError(at(error.source()), "not valid TOML: " + std::string(error.description()), "correct the file");
+    }
+    for (const auto& [key, node] : root) apply_key(std::string(key.str()), node);
+  }
+
+ private:
+  std::string at(const toml::source_region& source) const {
+    const std::string line = source.begin.line > 0 ? ":" + std::to_string(source.begin.line) : "";
+    return "recipe " + path_ + line;
+  }
+
+  CLI::Option* find(const std::string& key) const {
+    return is_recipe_key(key) ? command_.get_option_no_throw("--" + key) : nullptr;
+  }
+
+  std::string remedy_for_unknown(const std::string& key) const {
+    if (key.starts_with("no-") && find(key.substr(3)) != nullptr) return "write " + key.substr(3) + " = false";
+    std::vector<std::string> names = option_names(command_);
+    std::erase_if(names, [](const std::string& name) { return !is_recipe_key(name); });
+    return suggest_name(key, names);
+  }
+
+  void apply_key(const std::string& key, const toml::node& node) const {
+    if (node.is_array_of_tables() || (node.is_table() && !node.as_table()->is_inline())) {
+      throw UserError(at(node.source()), "it has a section '" + key + "'", "write all keys at the top level");
+    }
+    const std::string where = at(node.source()) + ": key '" + key + "'";
+    CLI::Option* option = find(key);
+    if (option == nullptr) throw UserError(where, "there is no such option", remedy_for_unknown(key));
+    if (!node.is_string() && !node.is_number() && !node.is_boolean()) {
+      throw UserError(where, "it does not have exactly one value", "write " + key + " = VALUE");
+    }
+    const bool is_switch = option->get_expected_min() == 0;
+    if (is_switch && !node.is_boolean()) {
+      throw UserError(where, "'" + value_text(node) + "' is neither true nor false",
+                      "write " + key + " = true or " + key + " = false");
+    }
+    if (option->count() > 0) return;
+    try {
+      option->add_result(value_text(node));
+      option->run_callback();
+    } catch (const CLI::Error& error) {
+      throw UserError(where, error.what(), "correct the value");
+    }
+  }
+
+  /// The value as the command line would give it; numbers keep every bit.
+  static std::string value_text(const toml::node& node) {
+    if (node.is_string()) return node.as_string()->get();
+    if (node.is_boolean()) return node.as_boolean()->get() ? "true" : "false";
+    if (node.is_integer()) return std::to_string(node.as_integer()->get());
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof text, node.as_floating_point()->get());
+    return {text, end.ptr};
+  }
+
+  CLI::App& command_;
+  std::string path_;
+};
 
 }  // namespace
 
@@ -63,34 +136,7 @@ void apply_config(CLI::App& command, const std::string& config) {
   if (!std::filesystem::is_regular_file(config)) {
     throw UserError("--config " + config, "the recipe file does not exist", "check the path");
   }
-  std::vector<CLI::ConfigItem> items;
-  try {
-    items = CLI::ConfigTOML().from_file(config);
-  } catch (const CLI::Error& error) {
-    throw UserError("recipe " + config, error.what(), "correct the file");
-  }
-  for (const CLI::ConfigItem& item : items) {
-    if (item.name == "++" || item.name == "--") {
-      throw UserError("recipe " + config, "it has a section '" + item.fullname() + "'",
-                      "write all keys at the top level");
-    }
-    CLI::Option* option = item.parents.empty() ? find_option(command, item.name) : nullptr;
-    if (option == nullptr || item.name == "config" || item.name == "help") {
-      throw UserError("recipe " + config + ": key '" + item.fullname() + "'", "there is no such option",
-                      suggest_name(item.name, option_names(command)));
-    }
-    if (item.inputs.size() != 1 || item.inputs.front().empty()) {
-      throw UserError("recipe " + config + ": key '" + item.name + "'", "it does not have exactly one value",
-                      "write " + item.name + " = VALUE");
-    }
-    if (option->count() > 0) continue;
-    try {
-      for (const std::string& value : item.inputs) option->add_result(value);
-      option->run_callback();
-    } catch (const CLI::Error& error) {
-      throw UserError("recipe " + config + ": key '" + item.name + "'", error.what(), "correct the value");
-    }
-  }
+  RecipeFile(command, config).apply();
 }
 
 void refuse_extras(const CLI::App& command) {

@@ -15,8 +15,9 @@ namespace renai {
 /// Adds every recipe option and --config to a command; `recipe` receives the values when the command line is parsed.
 void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config);
 
-/// Applies a TOML file to options that the command line did not give. Errors: UserError naming file and key, nearest
-/// name offered.
+/// Applies a TOML file to options that the command line did not give: top-level keys by the options' names, switches as
+/// true or false. What to_toml() writes reads back as the same recipe. Errors: UserError naming file, line and key,
+/// nearest name offered.
 void apply_config(CLI::App& command, const std::string& config);
 
 /// Throws UserError for leftover arguments, offering the nearest option.

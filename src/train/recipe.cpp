@@ -54,9 +54,13 @@ std::string toml_string(const std::string& value) {
 }
 
 std::string toml_number(double value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value);
-  return {text, end.ptr};
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);
+  std::string text(buffer, end.ptr);
+  // Without a point TOML reads an integer, which has 64 bits and no negative zero.
+  const bool is_integer = text.find_first_not_of("-0123456789") == std::string::npos;
+  if (is_integer && (std::abs(value) >= 0x1p63 || text == "-0")) text += ".0";
+  return text;
 }
 
 template <typename T>

@@ -103,10 +103,25 @@ class BadInputTest(renai_cli.FolderTest):
 
     def test_recipe_files(self):
         recipe = self.folder / "recipe.toml"
-        for text, texts in (("modle = \"mlp\"\n", ["recipe.toml", "modle", "'model'"]),
-                            ("lr = \"fast\"\n", ["recipe.toml", "lr"]),
-                            ("[section]\nlr = 0.1\n", ["recipe.toml", "section"])):
-            recipe.write_text(text)
+        for text, texts in ((b'modle = "mlp"\n', ["recipe.toml:1", "modle", "'model'"]),
+                            (b'seed = 2\nlr = "fast"\n', ["recipe.toml:2", "'lr'"]),
+                            (b'lr = ""\n', ["recipe.toml:1", "'lr'"]),
+                            (b"[section]\nlr = 0.1\n", ["recipe.toml", "section"]),
+                            (b"[[lr]]\n", ["recipe.toml", "section"]),
+                            (b"help = true\n", ["recipe.toml:1", "'help'", "no such option"]),
+                            (b"no-nesterov = true\n", ["recipe.toml:1", "'no-nesterov'", "write nesterov = false"]),
+                            (b"no-bn-weight-decay = false\n", ["'no-bn-weight-decay'", "write bn-weight-decay = false"]),
+                            (b"no-such-thing = true\n", ["'no-such-thing'", "no such option"]),
+                            (b"\nnesterov = 5\n", ["recipe.toml:2", "'nesterov'", "'5' is neither true nor false"]),
+                            (b'nesterov = "true"\n', ["recipe.toml:1", "'nesterov'", "neither true nor false"]),
+                            (b'nesterov = ""\n', ["recipe.toml:1", "'nesterov'", "neither true nor false"]),
+                            (b"lr = {a = 1}\n", ["recipe.toml:1", "'lr'", "exactly one value"]),
+                            (b"lr = 1979-05-27\n", ["recipe.toml:1", "'lr'", "exactly one value"]),
+                            (b"lr = 0.1\n]]\n", ["recipe.toml:2", "not valid TOML"]),
+                            (b'lr = 0.1\nmodel = "mlp\n', ["recipe.toml:2", "not valid TOML"]),
+                            (b'lr = 0.1\nmodel = mlp\n', ["recipe.toml:2", "not valid TOML"]),
+                            (b'lr = 0.1\nmodel = "\xff\xfe"\n', ["recipe.toml:2", "not valid TOML"])):
+            recipe.write_bytes(text)
             self.train(2, texts, "--config", recipe, ranks=(1,))
 
     def test_ranks_must_divide_shards(self):

@@ -126,6 +126,28 @@ class ResumeTest(renai_cli.FolderTest):
         self.assertNotEqual(self.summary()["digest"], digest)
         self.assertEqual(json.loads((self.folder / "run.1" / "summary.json").read_text())["digest"], digest)
 
+    def test_the_resolved_recipe_reads_back_as_the_same_recipe(self):
+        self.model = self.folder / 'small "quoted" \\ model.toml'
+        self.model.write_text(MODEL)
+        self.succeeds(self.train("--no-nesterov", "--bn-weight-decay", "--lr", "0.1234567890123456789",
+                                 "--weight-decay", "1e-7", "--seed", "9223372036854775807",
+                                 "--resolution", "28", "--epochs", "2.5", "--clip-norm", "12345678901234567168"))
+        written, digest = (self.run_dir / "recipe.toml").read_text(), self.summary()["digest"]
+        for line in ("nesterov = false", "bn-weight-decay = true", 'val-data = ""', "seed = 9223372036854775807"):
+            self.assertIn(line, written.splitlines())
+        self.succeeds(renai_cli.run([renai_cli.renai(), "train", "--config", self.run_dir / "recipe.toml"]))
+        self.assertEqual((self.run_dir / "recipe.toml").read_text(), written)
+        self.assertEqual(self.summary()["digest"], digest)
+        self.assertTrue((self.folder / "run.1").is_dir())
+
+    def test_the_command_line_wins_over_the_recipe(self):
+        recipe = self.folder / "recipe.toml"
+        recipe.write_text('nesterov = true\nbn-weight-decay = false\nlr = 5e-2\nresolution = 28\nplan-cache = ""\n')
+        self.succeeds(self.train("--config", recipe, "--no-nesterov"))
+        lines = (self.run_dir / "recipe.toml").read_text().splitlines()
+        for line in ("nesterov = false", "bn-weight-decay = false", "lr = 0.05", 'resolution = "28"', 'plan-cache = ""'):
+            self.assertIn(line, lines)
+
     def test_values_out_of_range(self):
         table = [(["--seed", "-1"], "-1"), (["--seed", "9223372036854775808"], "seed"), (["--lr", ""], "lr"),
                  (["--threads", "100000"], "at most 1024"), (["--loader-threads", "2147483647"], "at most 256"),
@@ -136,7 +158,7 @@ class ResumeTest(renai_cli.FolderTest):
             with self.subTest(words=words):
                 self.fails(self.train(*words), 2, text)
         recipe = self.folder / "recipe.toml"
-        for text, said in (("lr = [0.1, 0.2]\n", "exactly one value"), ("lr = 0.1\nlr = 0.2\n", "exactly one value")):
+        for text, said in (("lr = [0.1, 0.2]\n", "exactly one value"), ("lr = 0.1\nlr = 0.2\n", "recipe.toml:2")):
             recipe.write_text(text)
             self.fails(self.train("--config", recipe), 2, said)
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "data_files.hpp"
 
@@ -219,6 +220,17 @@ TEST(Recipe, TomlHoldsEveryOptionInTableOrder) {
                            "nesterov = false", "bn-weight-decay = false", "seed = 18446744073709551615",
                            "global-batch = 128", R"(resume = "no")", R"(run-dir = "")"}) {
     EXPECT_EQ(all.count(line), 1u) << line;
+  }
+}
+
+TEST(Recipe, TomlNumbersThatNoIntegerHoldsHaveAPoint) {
+  Recipe recipe;
+  for (const auto& [value, line] : {std::pair{5.0, "lr = 5\n"},
+                                    {-0.0, "lr = -0.0\n"},
+                                    {12345678901234567168.0, "lr = 12345678901234567168.0\n"},
+                                    {1e30, "lr = 1e+30\n"}}) {
+    recipe.lr = value;
+    EXPECT_NE(to_toml(recipe).find(line), std::string::npos) << to_toml(recipe);
   }
 }
 
