@@ -106,6 +106,30 @@ void require_file(const std::string& option, const std::filesystem::path& path, 
   if (!std::filesystem::exists(path, ignored)) throw DataError(option, "there is no such file", remedy);
 }
 
+/// Files of a run among those of a data set could not be told apart, and the next run would move the data set aside.
+void refuse_data_directory(const Recipe& recipe) {
+  if (recipe.run_dir.empty()) return;
+  std::error_code ignored;
+  bool is_data = std::filesystem::exists(std::filesystem::path(recipe.run_dir) / "manifest.json", ignored);
+  for (const std::string& data : {recipe.data, recipe.val_data})
+    is_data = is_data || (!data.empty() && std::filesystem::equivalent(recipe.run_dir, data, ignored));
+  if (!is_data) return;
+  throw UserError("--run-dir " + recipe.run_dir, "it is the directory of a data set", "give the run one of its own");
+}
+
+/// Whether the run goes on in what --run-dir holds: --resume auto, or a checkpoint below it. The checkpoint of another
+/// directory starts the run anew there, and what --run-dir holds is moved aside like before every new run.
+bool continues_in_place(const Recipe& recipe) {
+  if (recipe.resume == "auto") return true;
+  if (recipe.resume == "no") return false;
+  const std::filesystem::path file = std::filesystem::absolute(recipe.resume).lexically_normal();
+  std::error_code ignored;
+  for (auto folder = file.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
+    if (std::filesystem::equivalent(folder, recipe.run_dir, ignored)) return true;
+  }
+  return false;
+}
+
 /// What a run starts from besides the seed. Loaded and checked before anything is written.
 struct StartState {
   std::string file;
@@ -219,6 +243,7 @@ struct Training {
   JobData data;
   Run run;
   std::optional<Blueprint> blueprint;
+  RunLock lock;  ///< Of the run directory, until the log takes it over.
   std::optional<RunLog> log;
   std::optional<Engine> engine;
   std::optional<DeepLearningTask> task;
@@ -232,7 +257,10 @@ void tell_failure(World& world, Training& training, const std::exception& error)
   const bool refused = dynamic_cast<const UserError*>(&error) != nullptr;
   if (!training.log && (refused || recipe.run_dir.empty() || world.rank() != 0)) return;
   try {
-    if (!training.log) training.log.emplace(without_slash(recipe.run_dir), world.rank(), recipe.resume != "no");
+    if (!training.log) {
+      training.log.emplace(without_slash(recipe.run_dir), world.rank(), continues_in_place(recipe),
+                           std::move(training.lock));
+    }
   } catch (const std::exception& second) {
     world.log().warning(std::string("no summary could be written: ") + second.what());
     return;
@@ -321,6 +349,7 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
   verify(recipe);
   verify_ranks(recipe, world.world_size());
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, ""));
+  refuse_data_directory(recipe);
   training.data = open_data(recipe, true);
   const JobData& data = training.data;
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
@@ -340,8 +369,11 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
   }
   const bool named = recipe.run_dir.empty();
   recipe.run_dir = choose_run_dir(recipe, world);
+  if (world.rank() == 0) training.lock = RunLock(recipe.run_dir);
   const std::optional<StartState> start = load_start(recipe, world, data.digest);
-  RunLog& log = training.log.emplace(recipe.run_dir, world.rank(), start && start->continues);
+  const bool in_place = start && start->continues && continues_in_place(recipe);
+  RunLog& log = training.log.emplace(recipe.run_dir, world.rank(), in_place, std::move(training.lock));
+  if (!log.lock().warning().empty()) world.log().warning(log.lock().warning());
   if (named && world.rank() == 0) link_latest(recipe.run_dir);
   log.write_text("recipe.toml", to_toml(recipe));
   log.write_ranks(world.topology());

@@ -18,12 +18,12 @@ using nlohmann::ordered_json;
 /// JSON has no NaN or infinity: such a value becomes null.
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
 
-/// Moves a directory that already holds a run to the first free "<name>.<n>".
-void move_aside(const std::filesystem::path& directory) {
+/// Moves a directory that already holds a run to the first free "<name>.<n>". False when it holds none.
+bool move_aside(const std::filesystem::path& directory) {
   const bool holds_run = std::filesystem::exists(directory / "metrics.jsonl") ||
                          std::filesystem::exists(directory / "checkpoints") ||
                          std::filesystem::exists(directory / "summary.json");
-  if (!holds_run) return;
+  if (!holds_run) return false;
   for (int n = 1;; ++n) {
     std::filesystem::path old = directory;
     old += "." + std::to_string(n);
@@ -34,7 +34,7 @@ void move_aside(const std::filesystem::path& directory) {
       throw ResourceError("moving the earlier run " + directory.string() + " aside", error.message(),
                           "give another --run-dir, or continue it with --resume auto");
     }
-    return;
+    return true;
   }
 }
 
@@ -81,11 +81,14 @@ std::string to_json(const Summary& s) {
   return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-RunLog::RunLog(const std::filesystem::path& directory, int rank, bool keep_existing)
+RunLog::RunLog(const std::filesystem::path& directory, int rank, bool keep_existing, RunLock lock)
     : directory_(directory), active_(rank == 0) {
   if (!active_) return;
-  if (!keep_existing) move_aside(directory_);
+  if (!lock.held()) lock = RunLock(directory_);
+  const bool moved = !keep_existing && move_aside(directory_);
   require_writable_directory(directory_);
+  // What was moved aside took its lock along and keeps it until the new directory has one.
+  lock_ = moved || !lock.held() ? RunLock(directory_) : std::move(lock);
   std::error_code ignored;
   std::filesystem::remove(directory_ / "summary.json", ignored);
   metrics_.open(directory_ / "metrics.jsonl", std::ios::app);

@@ -13,6 +13,7 @@
 #include "renai/base/log.hpp"
 #include "renai/comm/control_group.hpp"
 #include "renai/train/recipe.hpp"
+#include "renai/train/run_lock.hpp"
 
 namespace renai {
 
@@ -52,10 +53,12 @@ std::string to_json(const Summary& summary);
 class RunLog {
  public:
   /// Effects: on rank 0 creates the directory; a finished or broken run already there is moved aside (".1", ".2" ...)
-  /// unless `keep_existing`; then only its summary goes, which was about an earlier attempt. Errors: ResourceError when
-  /// the directory cannot be written.
-  RunLog(const std::filesystem::path& directory, int rank, bool keep_existing);
+  /// unless `keep_existing`; then only its summary goes, which was about an earlier attempt. Before any of that it
+  /// takes hold of the directory, unless `lock` already does, and keeps it. Errors: ResourceError when the directory
+  /// cannot be written, UserError when another run holds it.
+  RunLog(const std::filesystem::path& directory, int rank, bool keep_existing, RunLock lock = {});
   const std::filesystem::path& directory() const { return directory_; }
+  const RunLock& lock() const { return lock_; }
   void write_text(const std::string& name, const std::string& text) const;
   void write_ranks(const HostTopology& topology) const;
   void train(const TrainLine& line, std::int64_t total_steps);
@@ -69,6 +72,7 @@ class RunLog {
  private:
   std::filesystem::path directory_;
   bool active_;
+  RunLock lock_;
   bool terminal_ = false;
   bool bar_shown_ = false;
   std::ofstream metrics_;
