@@ -11,6 +11,8 @@ import device_cli  # noqa: E402
 
 SMALLEST, LARGEST, GRADIENT = 4096, 1 << 30, 102_000_000
 LARGEST_RATIO = 1.15
+# Two ranks reduce through the library; what more ranks need, our own exchange, is asked for by --pieces.
+LARGEST_RATIO_OF_EXCHANGE = 1.25
 ROUNDS = 3
 
 
@@ -49,12 +51,15 @@ class CommTest(device_cli.DeviceTest):
     def test_ratio_at_102_mb(self):
         if device_cli.ON_CPU:
             self.skipTest("the CPU has the tree alone")
-        ratios = []
-        for _ in range(ROUNDS):
-            table = self.bench("--min-bytes", GRADIENT, "--max-bytes", GRADIENT)
-            ratios.append(table["tree"][GRADIENT]["recorded_us"] / table["fast"][GRADIENT]["recorded_us"])
-        device_cli.say("102 MB, tree over fast: " + " ".join(f"{ratio:.3f}" for ratio in ratios))
-        self.assertLessEqual(statistics.median(ratios), LARGEST_RATIO)
+        for words, largest in (([], LARGEST_RATIO), (["--pieces", 1], LARGEST_RATIO_OF_EXCHANGE)):
+            ratios = []
+            for _ in range(ROUNDS):
+                table = self.bench("--min-bytes", GRADIENT, "--max-bytes", GRADIENT, *words)
+                ratios.append(table["tree"][GRADIENT]["recorded_us"] / table["fast"][GRADIENT]["recorded_us"])
+            name = "own exchange" if words else "tree"
+            device_cli.say(f"102 MB, {name} over fast: " + " ".join(f"{ratio:.3f}" for ratio in ratios))
+            with self.subTest(reduction=name):
+                self.assertLessEqual(statistics.median(ratios), largest)
 
 
 if __name__ == "__main__":
