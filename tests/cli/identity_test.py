@@ -92,7 +92,7 @@ class IdentityTest(renai_cli.FolderTest):
         if isinstance(train, dict) and "samples" in train:
             train["samples"] = sum(shard["samples"] for shard in shards)
         (dropped / "manifest.json").write_text(json.dumps(manifest))
-        self.differs(one, self.train("dropped", data=dropped), "'data'")
+        self.differs(one, self.train("dropped-run", data=dropped), "'data'")
 
     def change_pixel(self, path):
         import gzip
