@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "host_range_kernels.hpp"
+#include "range_recorder.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/graph/region_name.hpp"
@@ -22,10 +23,10 @@ struct Values {
 };
 
 /// Resolves a node's regions and enqueues its work.
-class RangeRecorder {
+class HostRangeRecorder final : private RangeRecorder<Values> {
  public:
-  RangeRecorder(const BindContext& context, const RangeNode& node, HostStream& stream)
-      : context_(context), plan_(*context.plan), node_(node), stream_(stream) {}
+  HostRangeRecorder(const BindContext& context, const RangeNode& node, HostStream& stream)
+      : RangeRecorder(context, node, stream), stream_(stream) {}
 
   void record() {
     switch (node_.op) {
@@ -48,52 +49,6 @@ class RangeRecorder {
   }
 
  private:
-  const Region& region(std::string_view name) const { return plan_.region(name); }
-  std::byte* at(std::string_view name) const { return context_.at(region(name)); }
-
-  Values values_of(std::string_view name) const {
-    const Region& interval = region(name);
-    return {reinterpret_cast<float*>(context_.at(interval)), interval.size_bytes / std::int64_t{sizeof(float)}};
-  }
-
-  /// Adjacent regions as one interval.
-  Values values_of(std::span<const std::string> list) const {
-    RENAI_CHECK(!list.empty(), "'" + node_.name + "' names its values");
-    std::int64_t end = region(list[0]).offset_bytes;
-    const std::int64_t start = end;
-    for (const std::string& name : list) {
-      RENAI_CHECK(region(name).offset_bytes == end, "'" + node_.name + "': '" + name + "' is not adjacent");
-      end += region(name).size_bytes;
-    }
-    return {reinterpret_cast<float*>(context_.arena + start), (end - start) / std::int64_t{sizeof(float)}};
-  }
-
-  const ControlBlock* control() const {
-    const TensorId id = context_.graph->parts().control;
-    RENAI_CHECK(id != kNoTensor && plan_.tensor(id).placed(), "'" + node_.name + "' needs the control block");
-    return reinterpret_cast<const ControlBlock*>(context_.at(plan_.tensor(id)));
-  }
-
-  float* scalars() const { return values_of(names::kScalars).data; }
-
-  float* tensor(TensorId id) const {
-    const DTensor& place = plan_.tensor(id);
-    RENAI_CHECK(place.placed(), "'" + context_.graph->tensor(id).name + "' has a place");
-    return reinterpret_cast<float*>(context_.at(place));
-  }
-
-  void copy_slot() {
-    const bool b = node_.outputs.at(0) == names::kSlotB;
-    RENAI_CHECK(b || node_.outputs[0] == names::kSlotA, "'" + node_.name + "' copies to slot A or B");
-    const std::byte* staging = context_.staging[b ? 1 : 0];
-    RENAI_CHECK(staging != nullptr, "'" + node_.name + "' has a staging buffer");
-    stream_.copy(at(node_.outputs[0]), staging, plan_.slot.size_bytes);
-  }
-
-  void zero() {
-    for (const std::string& name : node_.outputs) stream_.zero(at(name), region(name).size_bytes);
-  }
-
   void merge_shard() {
     const Values values = values_of(node_.outputs);
     const std::int64_t inside = region(node_.outputs[0]).offset_bytes - region(names::kShardValues).offset_bytes;
@@ -106,24 +61,6 @@ class RangeRecorder {
     stream_.enqueue([values, counters = std::move(counters), control = control()] {
       host_range::merge_shard(values.data, counters, values.elems, control->local_shard);
     });
-  }
-
-  std::string stage() const {
-    const std::string& first = node_.inputs.at(0);
-    const std::string prefix = names::child(names::kGrad, "");
-    if (first.starts_with(prefix)) return "gradient bucket " + first.substr(prefix.size());
-    if (first == names::kBnBatch) return "batch norm statistics";
-    return first == names::kMetrics ? "step metrics" : first;
-  }
-
-  void tree_reduce() {
-    const Values values = values_of(node_.outputs);
-    RENAI_CHECK(context_.communicator != nullptr, "'" + node_.name + "' has a communicator");
-    const Region& scratch = region(names::kCommScratch);
-    const std::int64_t needed = context_.communicator->tree_reduce_scratch_bytes(values.elems);
-    RENAI_CHECK(needed <= scratch.size_bytes,
-                "'" + node_.name + "' needs " + std::to_string(needed) + " bytes of communication scratch");
-    context_.communicator->tree_reduce(values.data, values.elems, context_.at(scratch), stream_, stage());
   }
 
   /// A gradient or loss that is not finite skips the step: the optimizer and the statistics stay as they are, and a
@@ -308,9 +245,6 @@ class RangeRecorder {
     });
   }
 
-  const BindContext& context_;
-  const MemoryPlan& plan_;
-  const RangeNode& node_;
   HostStream& stream_;
 };
 
@@ -328,7 +262,7 @@ HostStream& require_host_stream(Stream& stream, const std::string& backend) {
 std::string host_range_kernel_name(const RangeNode& node) { return "host." + std::string(range_op_name(node.op)); }
 
 void record_host_range_node(const BindContext& context, const RangeNode& node, HostStream& stream) {
-  RangeRecorder(context, node, stream).record();
+  HostRangeRecorder(context, node, stream).record();
 }
 
 }  // namespace renai

@@ -1,0 +1,97 @@
+#pragma once
+// RangeRecorder: a RANGE node's regions resolved to addresses, and the operations that are the same on every device.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "renai/backend/backend.hpp"
+#include "renai/base/check.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/tensor/slot_layout.hpp"
+
+namespace renai {
+
+/// Base of the leaves' recorders. `Values` is the leaf's interval of f32 values: {float* data, int64 elems}.
+/// Errors: InternalError for regions that do not fit the operation.
+template <typename Values>
+class RangeRecorder {
+ protected:
+  RangeRecorder(const BindContext& context, const RangeNode& node, Stream& stream)
+      : context_(context), plan_(*context.plan), node_(node), any_stream_(stream) {}
+  ~RangeRecorder() = default;
+
+  const Region& region(std::string_view name) const { return plan_.region(name); }
+  std::byte* at(std::string_view name) const { return context_.at(region(name)); }
+
+  Values values_of(std::string_view name) const {
+    const Region& interval = region(name);
+    return {reinterpret_cast<float*>(context_.at(interval)), interval.size_bytes / std::int64_t{sizeof(float)}};
+  }
+
+  /// Adjacent regions as one interval.
+  Values values_of(std::span<const std::string> list) const {
+    RENAI_CHECK(!list.empty(), "'" + node_.name + "' names its values");
+    std::int64_t end = region(list[0]).offset_bytes;
+    const std::int64_t start = end;
+    for (const std::string& name : list) {
+      RENAI_CHECK(region(name).offset_bytes == end, "'" + node_.name + "': '" + name + "' is not adjacent");
+      end += region(name).size_bytes;
+    }
+    return {reinterpret_cast<float*>(context_.arena + start), (end - start) / std::int64_t{sizeof(float)}};
+  }
+
+  const ControlBlock* control() const {
+    const TensorId id = context_.graph->parts().control;
+    RENAI_CHECK(id != kNoTensor && plan_.tensor(id).placed(), "'" + node_.name + "' needs the control block");
+    return reinterpret_cast<const ControlBlock*>(context_.at(plan_.tensor(id)));
+  }
+
+  float* scalars() const { return values_of(region_name::kScalars).data; }
+
+  float* tensor(TensorId id) const {
+    const DTensor& place = plan_.tensor(id);
+    RENAI_CHECK(place.placed(), "'" + context_.graph->tensor(id).name + "' has a place");
+    return reinterpret_cast<float*>(context_.at(place));
+  }
+
+  void copy_slot() {
+    const bool b = node_.outputs.at(0) == region_name::kSlotB;
+    RENAI_CHECK(b || node_.outputs[0] == region_name::kSlotA, "'" + node_.name + "' copies to slot A or B");
+    const std::byte* staging = context_.staging[b ? 1 : 0];
+    RENAI_CHECK(staging != nullptr, "'" + node_.name + "' has a staging buffer");
+    any_stream_.copy(at(node_.outputs[0]), staging, plan_.slot.size_bytes);
+  }
+
+  void zero() {
+    for (const std::string& name : node_.outputs) any_stream_.zero(at(name), region(name).size_bytes);
+  }
+
+  std::string stage() const {
+    const std::string& first = node_.inputs.at(0);
+    const std::string prefix = region_name::child(region_name::kGrad, "");
+    if (first.starts_with(prefix)) return "gradient bucket " + first.substr(prefix.size());
+    if (first == region_name::kBnBatch) return "batch norm statistics";
+    return first == region_name::kMetrics ? "step metrics" : first;
+  }
+
+  void tree_reduce() {
+    const Values values = values_of(node_.outputs);
+    RENAI_CHECK(context_.communicator != nullptr, "'" + node_.name + "' has a communicator");
+    const Region& scratch = region(region_name::kCommScratch);
+    const std::int64_t needed = context_.communicator->tree_reduce_scratch_bytes(values.elems);
+    RENAI_CHECK(needed <= scratch.size_bytes,
+                "'" + node_.name + "' needs " + std::to_string(needed) + " bytes of communication scratch");
+    context_.communicator->tree_reduce(values.data, values.elems, context_.at(scratch), any_stream_, stage());
+  }
+
+  const BindContext& context_;
+  const MemoryPlan& plan_;
+  const RangeNode& node_;
+
+ private:
+  Stream& any_stream_;
+};
+
+}  // namespace renai
