@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "renai/base/digest.hpp"
+#include "renai/base/text.hpp"
 
 namespace renai {
 namespace {
@@ -20,26 +21,11 @@ std::string number(double value) {
   return text;
 }
 
-/// The five characters that XML reserves.
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
 /// The same graph has the same colour in every picture.
 std::string colour(const std::string& graph) { return "hsl(" + std::to_string(hash64(graph) % 360) + ",55%,72%)"; }
 
 std::string text_at(double x, double y, const std::string& text, const char* extra = "") {
-  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" " + extra + ">" + escaped(text) + "</text>\n";
+  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" " + extra + ">" + escape_markup(text) + "</text>\n";
 }
 
 /// A round step that divides the axis into about ten.
@@ -80,7 +66,7 @@ std::string timeline_svg(std::span<const TimelineSpan> spans, const std::string&
     const auto lane = static_cast<double>(std::find(lanes.begin(), lanes.end(), span.stream) - lanes.begin());
     const double x = kLabelWidth + span.start_us * scale, y = kTop + lane * kLaneHeight + 3;
     const double width = std::max((span.end_us - span.start_us) * scale, 0.5);
-    svg += "<g><title>" + escaped(span.graph) + ": " + number(span.start_us / 1000) + " ms, " +
+    svg += "<g><title>" + escape_markup(span.graph) + ": " + number(span.start_us / 1000) + " ms, " +
            number(span.end_us - span.start_us) + " us</title><rect x=\"" + number(x) + "\" y=\"" + number(y) +
            "\" width=\"" + number(width) + "\" height=\"" + number(kLaneHeight - 6) + "\" fill=\"" +
            colour(span.graph) + "\" stroke=\"#555\" stroke-width=\"0.4\"/></g>\n";

@@ -28,20 +28,6 @@ constexpr std::string_view kEmptyColour = "#eef0f2", kReuseOpacity = "0.38";
 constexpr std::string_view kActivationColour = "#3f9c6c", kGradientColour = "#d98032", kWorkspaceColour = "#8a6cc0",
                            kSavedColour = "#4c8eda";
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
 std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f", value);
@@ -55,29 +41,29 @@ struct Box {
 /// A rectangle with a tooltip.
 std::string rect(const Box& box, std::string_view fill, const std::string& title, std::string_view more = "") {
   return "<rect x=\"" + number(box.x) + "\" y=\"" + number(box.y) + "\" width=\"" + number(box.w) + "\" height=\"" +
-         number(box.h) + "\" fill=\"" + std::string(fill) + "\" " + std::string(more) + "><title>" + escaped(title) +
-         "</title></rect>\n";
+         number(box.h) + "\" fill=\"" + std::string(fill) + "\" " + std::string(more) + "><title>" +
+         escape_markup(title) + "</title></rect>\n";
 }
 
 std::string text_at(double x, double y, std::string_view text, std::string_view more = "") {
-  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" " + std::string(more) + ">" + escaped(text) +
+  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" " + std::string(more) + ">" + escape_markup(text) +
          "</text>\n";
 }
 
 std::string svg(double width, double height, const std::string& body, std::string_view label) {
   return "<svg viewBox=\"0 0 " + number(width) + " " + number(height) + "\" width=\"" + number(width) + "\" height=\"" +
-         number(height) + "\" role=\"img\" aria-label=\"" + escaped(label) + "\">\n" + body + "</svg>\n";
+         number(height) + "\" role=\"img\" aria-label=\"" + escape_markup(label) + "\">\n" + body + "</svg>\n";
 }
 
 std::string key(std::string_view colour, std::string_view text) {
-  return "<span class=\"key\" style=\"background:" + std::string(colour) + "\"></span>" + escaped(text);
+  return "<span class=\"key\" style=\"background:" + std::string(colour) + "\"></span>" + escape_markup(text);
 }
 
 std::string cards(const AtlasReport& report) {
   const AtlasCounts counts = count_atlas(*report.atlas);
   std::string html = "<div class=\"cards\">";
   const auto card = [&](const std::string& value, const std::string& what) {
-    html += "<div class=\"card\"><b>" + escaped(value) + "</b>" + escaped(what) + "</div>";
+    html += "<div class=\"card\"><b>" + escape_markup(value) + "</b>" + escape_markup(what) + "</div>";
   };
   card(std::to_string(counts.slots), "slots");
   card(std::to_string(counts.used), "filled");
@@ -138,7 +124,7 @@ std::string grid(const AtlasReport& report) {
 std::string variants(const GraphAtlas& atlas) {
   std::string html = "<h2>Variants</h2>\n<table><tr><th>name</th><th>kind</th><th>N x H x W x C</th></tr>\n";
   for (const CompileSpec& spec : atlas.specs()) {
-    html += "<tr><td>" + escaped(spec.name) + "</td><td>" +
+    html += "<tr><td>" + escape_markup(spec.name) + "</td><td>" +
             (spec.kind == VariantKind::training ? "training" : "validation") + "</td><td>" + spec.shape.str() +
             "</td></tr>\n";
   }
@@ -194,7 +180,7 @@ std::string transients(const AtlasReport& report, const MemoryPlan& plan) {
     body += rect({life.first * x_scale, kHeight - bottom - height, (life.last - life.first + 1) * x_scale, height},
                  life_colour(life), title, "fill-opacity=\"0.75\" stroke=\"#fff\" stroke-width=\"0.5\"");
   }
-  return "<h2>Transients of " + escaped(plan.spec.name) + " (" + plan.spec.shape.str() + ")</h2>\n<p>" +
+  return "<h2>Transients of " + escape_markup(plan.spec.name) + " (" + plan.spec.shape.str() + ")</h2>\n<p>" +
          key(kActivationColour, "activations") + key(kGradientColour, "activation gradients") +
          key(kSavedColour, "saved for backward") + key(kWorkspaceColour, "workspaces") + "; " +
          std::to_string(chart.steps) + " kernels from left to right, " + format_bytes(plan.transient_bytes) +
@@ -205,12 +191,12 @@ std::string transients(const AtlasReport& report, const MemoryPlan& plan) {
 }  // namespace
 
 std::string to_html(const AtlasReport& report) {
-  const std::string name = escaped(report.graph->model().name);
+  const std::string name = escape_markup(report.graph->model().name);
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>renai atlas: " + name +
                      "</title>\n<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><style>" +
                      std::string(kStyle) + "</style></head><body>\n<h1>Atlas of " + name + "</h1>\n<p>backend " +
-                     escaped(report.book->backend) +
-                     (report.device.empty() ? std::string{} : ", " + escaped(report.device)) + "; kernel plan " +
+                     escape_markup(report.book->backend) +
+                     (report.device.empty() ? std::string{} : ", " + escape_markup(report.device)) + "; kernel plan " +
                      hex64(kernel_plan_hash(*report.book)) + "</p>\n";
   html += cards(report) + grid(report) + variants(*report.atlas);
   if (!report.plans.empty()) html += arena(report.plans[0]);

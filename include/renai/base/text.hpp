@@ -21,6 +21,9 @@ std::string format_bytes(std::int64_t size_bytes);
 /// Joins with a separator.
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
+/// The text for HTML and XML, inside double quotes too: & < > " become entities.
+std::string escape_markup(std::string_view text);
+
 /// Lower-case hexadecimal, 16 digits.
 std::string hex64(std::uint64_t value);
 
