@@ -85,7 +85,7 @@ void require_same_text(const StateDict& state, const std::string& file, const st
 void require_same_run(const Recipe& recipe, const StateDict& state, const std::string& file,
                       const std::string& data_digest) {
   require_same_text(state, file, "data", data_digest, "the data set");
-  require_same_text(state, file, "model", to_toml(load_model(recipe.model)), "the model");
+  require_same_text(state, file, "model", to_toml(model_of(recipe)), "the model");
   const auto stored = state.texts.find("recipe");
   if (stored == state.texts.end()) return;
   const std::string text = to_toml(recipe, true);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "draws.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/philox.hpp"
 #include "renai/base/text.hpp"
@@ -40,11 +41,6 @@ bool is_crop(std::string_view word) {
   std::vector<std::string> known{"flip", "crop4"};
   if (alone) known.emplace_back("none");
   throw UserError(option, "'" + word + "' is not known", suggest_name(word, known));
-}
-
-/// Uniform in [0, count). Source: multiply-shift; the bias of count / 2^32 is of no consequence for pixels.
-std::int64_t draw_below(std::uint32_t word, std::int64_t count) {
-  return static_cast<std::int64_t>((std::uint64_t{word} * static_cast<std::uint64_t>(count)) >> 32);
 }
 
 }  // namespace

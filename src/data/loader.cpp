@@ -117,7 +117,12 @@ std::int64_t Loader::Impl::fill_rows(const ShardJob& job, const Slot& to, std::i
                                      std::int64_t* row) const {
   const SlotLayout& layout = config.layout;
   const Augmentation none;
-  const Augmentation& augmentation = job.control.phase == 0 ? config.augmentation : none;
+  const bool training = job.control.phase == 0;
+  const Augmentation& augmentation = training ? config.augmentation : none;
+  const std::int64_t rows = job.sampler->rows(job.batch);
+  const std::int64_t h = job.h > 0 ? job.h : layout.h, w = job.w > 0 ? job.w : layout.w;
+  const ShardMix mix =
+      draw_mix(training ? config.mixing : Mixing{}, rows, h, w, config.seed, job.control.step, job.shard);
   std::int64_t valid = 0;
   for (*row = first; *row < end; ++*row) {
     const std::int64_t r = *row;
@@ -135,6 +140,8 @@ std::int64_t Loader::Impl::fill_rows(const ShardJob& job, const Slot& to, std::i
     to.labels()[r] = job.dataset->label(sample);
     to.weights()[r] = 1.0f;
     to.params()[r] = draw_params(augmentation, layout.h, layout.w, config.seed, job.epoch, sample);
+    if (training) to.params()[r].erase_box = draw_erasing(config.erasing, h, w, config.seed, job.epoch, sample);
+    apply_mix(mix, rows, r, to.params()[r]);
     job.dataset->read(sample, image);
   }
   return valid;

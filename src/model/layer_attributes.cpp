@@ -8,10 +8,15 @@
 namespace renai {
 namespace {
 
-constexpr std::array<std::pair<InitRule, std::string_view>, 3> kInitRules{{
+constexpr std::array<std::pair<InitRule, std::string_view>, 8> kInitRules{{
     {InitRule::torch_default, "torch_default"},
     {InitRule::kaiming_normal, "kaiming_normal"},
     {InitRule::xavier_uniform, "xavier_uniform"},
+    {InitRule::kaiming_uniform, "kaiming_uniform"},
+    {InitRule::xavier_normal, "xavier_normal"},
+    {InitRule::trunc_normal, "trunc_normal"},
+    {InitRule::torchvision_resnet, "torchvision_resnet"},
+    {InitRule::torchvision_vgg, "torchvision_vgg"},
 }};
 
 std::vector<LayerAttributes> make_table() {

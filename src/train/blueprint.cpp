@@ -6,6 +6,7 @@
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
 #include "renai/graph/shape_inference.hpp"
+#include "renai/model/adjust.hpp"
 
 namespace renai {
 namespace {
@@ -82,6 +83,14 @@ DataShape describe_data(const Manifest& manifest, std::int64_t train_samples, st
   return shape;
 }
 
+ModelSpec model_of(const Recipe& recipe) {
+  ModelSpec model = load_model(recipe.model);
+  if (recipe.init != "model") set_init(model, recipe.init);
+  if (const std::optional<double> rate = dropout_rate(recipe)) set_dropout(model, static_cast<float>(*rate));
+  if (recipe.zero_gamma) set_zero_gamma(model);
+  return model;
+}
+
 int Blueprint::validation_variant(bool last) const {
   const auto first = std::find_if(specs.begin(), specs.end(),
                                   [](const CompileSpec& spec) { return spec.kind == VariantKind::validation; });
@@ -105,7 +114,7 @@ int phase_of_epoch(std::span<const ResolutionPhase> phases, std::int64_t epoch) 
 
 Blueprint make_blueprint(const Recipe& recipe, const DataShape& data, Backend& backend,
                          const Communicator& communicator, const BlueprintOptions& options) {
-  const ModelSpec model = options.model ? *options.model : load_model(recipe.model);
+  const ModelSpec model = options.model ? *options.model : model_of(recipe);
   GraphOptions features = graph_options(recipe, data, communicator.world_size());
   const std::vector<ResolutionPhase> phases = resolution_phases(recipe, model, data);
 

@@ -10,6 +10,7 @@
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/loader.hpp"
+#include "renai/model/adjust.hpp"
 #include "renai/tensor/batch_split.hpp"
 #include "renai/train/fault.hpp"
 #include "renai/train/lr_schedule.hpp"
@@ -95,6 +96,8 @@ void verify_limits(const Recipe& r) {
   require_at_most("logical-shards", r.logical_shards, 1 << 16);
   require_at_most("lr", r.lr, 1e30);
   require_at_most("weight-decay", r.weight_decay, 1e30);
+  require_at_most("mixup", r.mixup, 1e6);
+  require_at_most("cutmix", r.cutmix, 1e6);
   require_at_most("clip-norm", r.clip_norm, 1e30);
   require_at_most("warmup-epochs", r.warmup_epochs, 1e6);
   require_at_most("lr-step-epochs", r.lr_step_epochs, 1e6);
@@ -142,6 +145,9 @@ void verify_words(const Recipe& r) {
   require_word("optimizer", r.optimizer, {"sgd"});
   require_word("lr-schedule", r.lr_schedule, lr_schedule_names());
   require_word("reduce", r.reduce, {"tree", "fast"});
+  std::vector<std::string> rules = init_words();
+  rules.insert(rules.begin(), "model");
+  require_word("init", r.init, rules);
   require_word("kernel-search", r.kernel_search, {"heuristic", "measure"});
 }
 
@@ -183,6 +189,11 @@ void verify_numbers(const Recipe& r) {
   require_at_least("weight-decay", r.weight_decay, 0.0);
   require(r.label_smoothing >= 0.0 && r.label_smoothing < 1.0, "label-smoothing", toml_number(r.label_smoothing),
           "must lie in [0, 1)", "use for example 0.1");
+  require_at_least("mixup", r.mixup, 0.0);
+  require_at_least("cutmix", r.cutmix, 0.0);
+  require(r.random_erasing >= 0.0 && r.random_erasing <= 1.0, "random-erasing", toml_number(r.random_erasing),
+          "a probability lies in [0, 1]", "use for example 0.1");
+  dropout_rate(r);
   require_at_least("clip-norm", r.clip_norm, 0.0);
   require_at_least<std::int64_t>("val-resolution", r.val_resolution, 0);
   require(r.bucket_mib > 0.0, "bucket-mib", toml_number(r.bucket_mib), "must be above 0", "use for example 4");
@@ -193,6 +204,16 @@ void verify_numbers(const Recipe& r) {
   require_at_least("loader-threads", r.loader_threads, 1);
   require_at_least<std::int64_t>("log-every", r.log_every, 1);
   require_at_least<std::int64_t>("max-bad-steps", r.max_bad_steps, 1);
+}
+
+/// Partners come from the same logical shard.
+void verify_mixing(const Recipe& r) {
+  if ((r.mixup == 0.0 && r.cutmix == 0.0) || r.global_batch > r.logical_shards) return;
+  throw UserError(r.mixup > 0.0 ? "--mixup " + toml_number(r.mixup) : "--cutmix " + toml_number(r.cutmix),
+                  "samples are mixed inside of a logical shard, and with --global-batch " +
+                      std::to_string(r.global_batch) + " and --logical-shards " + std::to_string(r.logical_shards) +
+                      " each has one row only",
+                  "use --global-batch " + std::to_string(2 * r.logical_shards) + " or more, or fewer logical shards");
 }
 
 }  // namespace
@@ -216,8 +237,19 @@ void verify(const Recipe& r) {
                     "it is not divisible by --logical-shards " + std::to_string(r.logical_shards),
                     "use a multiple of " + std::to_string(r.logical_shards));
   }
+  verify_mixing(r);
   if (!r.resolution.empty()) parse_resolution(r.resolution);
   parse_fault(r.inject_fault);
+}
+
+std::optional<double> dropout_rate(const Recipe& recipe) {
+  const std::string& text = recipe.dropout;
+  if (text.empty()) return std::nullopt;
+  double rate = -1.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
+  if (error != std::errc{} || end != text.data() + text.size()) rate = -1.0;
+  require(rate >= 0.0 && rate < 1.0, "dropout", text, "the rate must be a number in [0, 1)", "use for example 0.2");
+  return rate;
 }
 
 void verify_ranks(const Recipe& r, int world_size) {

@@ -1,12 +1,9 @@
 #include "renai/train/state.hpp"
 
-#include <cmath>
 #include <cstring>
-#include <numbers>
 
-#include "renai/base/digest.hpp"
+#include "initial_values.hpp"
 #include "renai/base/error.hpp"
-#include "renai/base/philox.hpp"
 #include "renai/graph/region_name.hpp"
 
 namespace renai {
@@ -54,50 +51,6 @@ StateTensor gather_param(Engine& engine, const ParamLayout& layout, const std::s
   std::vector<float> values = download_floats(engine, tensor);
   if (!layout.parts.empty()) values = to_logical(values, layout.parts);
   return make_tensor(name, layout.logical, values);
-}
-
-struct FanInOut {
-  double in = 1, out = 1;
-};
-FanInOut fan_of(const ComputationGraph& graph, std::span<const Shape> shapes, const ParamInfo& param) {
-  for (const ParamInfo& other : graph.params()) {
-    if (other.layer != param.layer) continue;
-    if (other.kind != ParamKind::conv_weight && other.kind != ParamKind::linear_weight) continue;
-    const Shape& shape = shapes[static_cast<std::size_t>(other.weight)];
-    const double area = shape.rank() == 4 ? static_cast<double>(shape[1] * shape[2]) : 1.0;
-    return {static_cast<double>(shape.elems()) / static_cast<double>(shape[0]), static_cast<double>(shape[0]) * area};
-  }
-  return {};
-}
-
-std::vector<float> initial_values(const ComputationGraph& graph, std::span<const Shape> shapes, const ParamInfo& param,
-                                  std::uint64_t seed) {
-  const Shape& shape = shapes[static_cast<std::size_t>(param.weight)];
-  std::vector<float> values(static_cast<std::size_t>(shape.elems()));
-  if (param.kind == ParamKind::bn_bias) return values;
-  if (param.kind == ParamKind::bn_scale) {
-    std::fill(values.begin(), values.end(), param.zero_init ? 0.0f : 1.0f);
-    return values;
-  }
-  const InitRule rule = graph.model().init;
-  const FanInOut fan = fan_of(graph, shapes, param);
-  if (param.kind == ParamKind::bias && rule != InitRule::torch_default) return values;
-  const double bound = rule == InitRule::xavier_uniform ? std::sqrt(6.0 / (fan.in + fan.out)) : 1.0 / std::sqrt(fan.in);
-  const double deviation = std::sqrt(2.0 / fan.out);
-  const std::uint64_t name_key = hash64(param.name);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const PhiloxBlock block = random_block(seed, RandomPurpose::init, name_key, static_cast<std::uint32_t>(i / 2));
-    const std::uint32_t first = block[i % 2 == 0 ? 0 : 2];
-    const std::uint32_t second = block[i % 2 == 0 ? 1 : 3];
-    if (rule == InitRule::kaiming_normal) {
-      const double u = (static_cast<double>(first) + 1.0) * 0x1.0p-32;
-      values[i] = static_cast<float>(deviation * std::sqrt(-2.0 * std::log(u)) *
-                                     std::cos(2.0 * std::numbers::pi * static_cast<double>(second) * 0x1.0p-32));
-    } else {
-      values[i] = static_cast<float>(bound * (2.0 * static_cast<double>(uniform01(first)) - 1.0));
-    }
-  }
-  return values;
 }
 
 const StateTensor& require_tensor(const StateDict& state, const std::string& group, const std::string& name,

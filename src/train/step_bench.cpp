@@ -30,7 +30,8 @@ struct Bench {
         engine(blueprint, run),
         sampler(SamplerConfig{dataset.size(), recipe.global_batch, recipe.logical_shards, recipe.seed, true}),
         loader(LoaderConfig{blueprint.slot, engine.staging(), recipe.loader_threads,
-                            Augmentation::parse(recipe.augment), recipe.seed}),
+                            Augmentation::parse(recipe.augment), recipe.seed, Mixing{recipe.mixup, recipe.cutmix},
+                            recipe.random_erasing}),
         schedule(*(schedule_owner = std::make_unique<StepSchedule>(engine, recipe, TaskData{&dataset, nullptr},
                                                                    &sampler, nullptr, loader))) {
     initialize_state(engine, recipe.seed);

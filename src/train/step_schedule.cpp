@@ -101,6 +101,11 @@ ShardJob StepSchedule::make_job(const Cursor& cursor) const {
   job.epoch = batches_ > 0 ? cursor.step / batches_ : 0;
   job.batch = cursor.batch;
   job.shard = first_shard() + cursor.local_shard;
+  const Blueprint& blueprint = engine_->blueprint();
+  const int variant = validation ? blueprint.validation_variant(false)
+                                 : blueprint.training_variant(phase_of_epoch(phases_, job.epoch), false);
+  job.h = blueprint.specs[static_cast<std::size_t>(variant)].shape.h;
+  job.w = blueprint.specs[static_cast<std::size_t>(variant)].shape.w;
   job.control.seed = recipe_->seed;
   job.control.step = cursor.step;
   job.control.epoch = static_cast<std::int32_t>(job.epoch);

@@ -65,6 +65,8 @@ struct DeepLearningTask::Impl {
     config.staging = engine->staging();
     config.threads = recipe.loader_threads;
     config.augmentation = Augmentation::parse(recipe.augment);
+    config.mixing = {recipe.mixup, recipe.cutmix};
+    config.erasing = recipe.random_erasing;
     config.seed = recipe.seed;
     loader = std::make_unique<Loader>(config);
     schedule = std::make_unique<StepSchedule>(*engine, recipe, options.data, train_sampler ? &*train_sampler : nullptr,

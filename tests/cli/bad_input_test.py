@@ -92,6 +92,12 @@ class BadInputTest(renai_cli.FolderTest):
             (["--precision", "bf16"], ["bf16"]),
             (["--inject-fault", "flip@x:1"], ["--inject-fault"]),
             (["--watchdog-seconds", "0"], ["--watchdog-seconds"]),
+            (["--mixup", "-0.5"], ["--mixup -0.5", "at least 0"]),
+            (["--cutmix", "1", "--logical-shards", "32"], ["--cutmix 1", "one row only", "--global-batch 64"]),
+            (["--random-erasing", "2"], ["--random-erasing 2", "[0, 1]"]),
+            (["--dropout", "1"], ["--dropout 1", "[0, 1)"]),
+            (["--init", "torchvison"], ["torchvison", "'torchvision'"]),
+            (["--zero-gamma", "--model", "mlp"], ["--zero-gamma", "no residual block"]),
             (["--config", "none.toml"], ["none.toml"]),
             (["surplus"], ["surplus"]),
         ]

@@ -51,6 +51,21 @@ class IdentityTest(renai_cli.FolderTest):
         self.assertEqual(len(digests), 1)
         self.check_ids(one)
 
+    def test_regularisation(self):
+        """Mixup, cutmix, erasing and dropout on top: ranks, loader threads, a restart, another seed."""
+        options = {"mixup": 0.2, "cutmix": 1, "random_erasing": 0.4, "dropout": 0.2, "init": "trunc-normal"}
+        one = self.train("all-np1", **options)
+        for ranks in (2, 4):
+            self.same(one, self.train(f"all-np{ranks}", ranks, **options))
+        self.same(one, self.train("all-loaders3", loader_threads=3, checkpoint_every=7, **options))
+        whole = json.loads((self.folder / "all-loaders3" / "summary.json").read_text())["digest"]
+        checkpoint = self.folder / "all-loaders3" / "checkpoints" / "step-00000007.h5"
+        self.train("all-resumed", 2, resume=checkpoint, **options)
+        self.assertEqual(json.loads((self.folder / "all-resumed" / "summary.json").read_text())["digest"], whole)
+        self.differs(one, self.train("all-seed", seed=2, **options), "'seed'")
+        for key, value in (("mixup", 0.4), ("cutmix", 0), ("random_erasing", 0), ("dropout", 0.3), ("init", "model")):
+            self.differs(one, self.train(f"all-but-{key}", **{**options, key: value}), "'recipe'")
+
     def check_ids(self, trace):
         """Each epoch: no id twice, fewer than V left out, other ones each time; every step the right number."""
         lines = [json.loads(line) for line in trace.read_text().splitlines()]

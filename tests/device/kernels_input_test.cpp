@@ -56,8 +56,12 @@ double pixel(Slot& slot, std::int64_t n, std::int64_t y, std::int64_t x, std::in
   return slot.image(n)[(row * layout.w + column) * layout.c + c];
 }
 
-double wanted(Slot& slot, const NormalizeInput& input, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
+/// One sample before it is mixed.
+double own_value(Slot& slot, const NormalizeInput& input, std::int64_t n, std::int64_t h, std::int64_t w,
+                 std::int64_t c) {
   const SampleParams& sample = slot.samples()[n];
+  const auto& [top_edge, left_edge, erased_h, erased_w] = sample.erase_box;
+  if (h >= top_edge && h < top_edge + erased_h && w >= left_edge && w < left_edge + erased_w) return 0.0;
   const Tap y = tap_at(h, input.h, sample.crop_h);
   const Tap x = tap_at(sample.flip != 0 ? input.w - 1 - w : w, input.w, sample.crop_w);
   const double top = (1 - x.weight) * pixel(slot, n, y.low, x.low, c) + x.weight * pixel(slot, n, y.low, x.high, c);
@@ -66,6 +70,17 @@ double wanted(Slot& slot, const NormalizeInput& input, std::int64_t n, std::int6
   const auto channel = static_cast<std::size_t>(c);
   return ((1 - y.weight) * top + y.weight * bottom - double{input.params.mean[channel]}) /
          double{input.params.std[channel]};
+}
+
+double wanted(Slot& slot, const NormalizeInput& input, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
+  const SampleParams& sample = slot.samples()[n];
+  const double own = own_value(slot, input, n, h, w, c);
+  if (sample.mix_partner < 0) return own;
+  const double partner = own_value(slot, input, sample.mix_partner, h, w, c);
+  const auto& [top, left, box_h, box_w] = sample.mix_box;
+  const bool inside = h >= top && h < top + box_h && w >= left && w < left + box_w;
+  if (box_h > 0) return inside ? partner : own;
+  return double{sample.mix_lambda} * own + (1.0 - double{sample.mix_lambda}) * partner;
 }
 
 class InputKernel : public testing::KernelTest {
@@ -152,6 +167,44 @@ TEST_F(InputKernel, ResizesBilinearly) {
       ASSERT_NO_FATAL_FAILURE(check(slot, 6, size.h, size.w, 8, dtype, 1e-5));
     }
   }
+}
+
+/// Mixup, cutmix and erasing, each row in another way, of whole, cropped and resized images.
+TEST_F(InputKernel, MixesAndErases) {
+  for (const std::int64_t size : {std::int64_t{17}, std::int64_t{32}}) {
+    Slot slot(random_, 9, 32, 32, 3);
+    for (std::int64_t n = 0; n < 9; ++n) {
+      SampleParams& sample = slot.samples()[n];
+      sample.crop_y = static_cast<std::int32_t>(n) - 4;
+      sample.flip = static_cast<std::int32_t>(n) % 2;
+      sample.mix_partner = n % 3 == 0 ? -1 : static_cast<std::int32_t>((n + 4) % 8);
+      sample.mix_lambda = 0.1f * static_cast<float>(n);
+      const auto edge = static_cast<std::int32_t>(n);
+      if (n % 2 == 0) sample.mix_box = {edge, 3, 5, static_cast<std::int32_t>(size) - 3};
+      if (n % 4 < 2) sample.erase_box = {2, edge, static_cast<std::int32_t>(size) - 2, 4};
+    }
+    for (const DType dtype : kTypes) {
+      for (const std::int64_t stored_c : {3, 4, 8}) {
+        SCOPED_TRACE(std::string(dtype_name(dtype)) + " at " + std::to_string(size) + " in " +
+                     std::to_string(stored_c));
+        ASSERT_NO_FATAL_FAILURE(check(slot, 8, size, size, stored_c, dtype, 1e-5));
+      }
+    }
+  }
+}
+
+/// The box, not the rest of the image.
+TEST_F(InputKernel, APartnerOutsideOfTheShardGivesPixelsThatAreNotNumbers) {
+  Slot slot(random_, 3, 4, 4, 1);
+  slot.samples()[0].mix_partner = 2;
+  slot.samples()[0].mix_box = {0, 0, 2, 4};
+  DeviceArray<std::byte> device(slot.bytes);
+  DeviceArray<float> x(2 * 4 * 4);
+  NormalizeInput input{device.data(), slot.layout, {}, x.data(), 2, 4, 4, 1, 1, DType::f32};
+  launch(input, nullptr);
+  synchronize();
+  const std::vector<float> values = x.get();
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(std::isnan(values[i]), i < 8) << i;
 }
 
 TEST_F(InputKernel, ManySmallImages) {

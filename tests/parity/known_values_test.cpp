@@ -342,5 +342,60 @@ TEST_F(KnownInput, EnlargesBilinearly) {
 /// 2 x 2 to one pixel: the mean of the four.
 TEST_F(KnownInput, ShrinksBilinearly) { expect_near(normalized(crop(0, 0, 2, 2), 1, 1), std::array<double, 1>{2}); }
 
+class KnownMix : public KnownValues {
+ protected:
+  /// Two gray images of 2 x 3 pixels, 10 20 30 / 40 50 60 and 110 ... 160, normalised with mean 10 and deviation 10:
+  /// the values of both rows.
+  std::vector<float> mixed(const std::array<SampleParams, 2>& samples) {
+    graph_ = OpGraph();
+    graph_.add_input_side(2);
+    const TensorId x = tensor("x", {2, 2, 3, 1});
+    graph_.add_compute(OpKind::normalize_input, Pass::forward, InputParams{{10, 0, 0, 0}, {10, 1, 1, 1}},
+                       {graph_.parts().slot_a}, {x});
+    const SlotLayout slot = SlotLayout::make(2, 2, 3, 1);
+    OpHarness& harness = build(2, slot);
+    std::byte* at = harness.bytes_of(graph_.parts().slot_a).data();
+    const std::array<std::uint8_t, 12> pixels{10, 20, 30, 40, 50, 60, 110, 120, 130, 140, 150, 160};
+    std::memcpy(at + slot.images_offset, pixels.data(), pixels.size());
+    std::memcpy(at + slot.params_offset, samples.data(), sizeof samples);
+    harness.run();
+    return harness.get(x);
+  }
+  static SampleParams whole(std::int32_t partner, float lambda) {
+    SampleParams sample;
+    sample.crop_h = 2;
+    sample.crop_w = 3;
+    sample.mix_partner = partner;
+    sample.mix_lambda = lambda;
+    return sample;
+  }
+};
+
+TEST_F(KnownMix, MixupBlendsBothImages) {
+  expect_near(mixed({whole(1, 0.75f), whole(0, 0.75f)}),
+              std::array<double, 12>{2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 7.5, 8.5, 9.5, 10.5, 11.5, 12.5});
+  expect_near(mixed({whole(1, 0.25f), whole(-1, 1)}),
+              std::array<double, 12>{7.5, 8.5, 9.5, 10.5, 11.5, 12.5, 10, 11, 12, 13, 14, 15});
+}
+
+/// The partner's own flip counts, the box lies in the pixels that the network sees.
+TEST_F(KnownMix, CutmixPastesThePartnersBox) {
+  std::array<SampleParams, 2> samples{whole(1, 0.5f), whole(-1, 1)};
+  samples[0].mix_box = {0, 1, 2, 2};
+  samples[1].flip = 1;
+  expect_near(mixed(samples), std::array<double, 12>{0, 11, 10, 3, 14, 13, 12, 11, 10, 15, 14, 13});
+}
+
+/// Erased pixels are 0 after normalisation, and a sample is erased before it is mixed.
+TEST_F(KnownMix, ErasingComesBeforeMixing) {
+  std::array<SampleParams, 2> samples{whole(1, 0.5f), whole(0, 0.5f)};
+  samples[0].erase_box = {0, 0, 1, 2};
+  samples[1].erase_box = {1, 2, 1, 1};
+  const std::array<double, 12> wanted{5, 5.5, 7, 8, 9, 2.5, 5, 5.5, 7, 8, 9, 2.5};
+  expect_near(mixed(samples), wanted);
+  samples[1].mix_box = {0, 1, 1, 1};  // Of image 0, where it is erased.
+  expect_near(mixed(samples), std::array<double, 12>{5, 5.5, 7, 8, 9, 2.5, 10, 0, 12, 13, 14, 0});
+}
+
 }  // namespace
 }  // namespace renai::test

@@ -12,7 +12,8 @@
 //   activation       4: exp, erf and tanh of vector libraries err by up to 4 units in the last place; n + 8 = 9 covers
 //                       the products around them.
 //   max_pool         4: dx is a sum of at most n of the dy, each at most 1, whose partial sums may exceed the result.
-//   normalize_input  8: four taps; their weights come from a coordinate with an error of u times the crop's extent.
+//   normalize_input  8: four taps; their weights come from a coordinate with an error of u times the crop's extent. A
+//                       mixed pixel is an average of two, with a weight that is off by u.
 //   softmax ...      8: exp and log as above in a sum over classes.
 //
 // Other precisions add to these bounds. tf32 rounds each factor of a product to 11 bits: 2 * 2^-11 * sum|a b|. bf16 and

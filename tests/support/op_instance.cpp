@@ -364,10 +364,21 @@ class Maker {
         sample.mix_partner = static_cast<std::int32_t>(below(network.n()));
         sample.mix_lambda = uniform(0, 1);
       }
+      if (case_.integer("boxes", 0) != 0) {
+        if (below(3) != 0) sample.mix_box = box_in(network);
+        if (below(2) != 0) sample.erase_box = box_in(network);
+      }
       write_slot(slot.params_offset, row, sample);
       write_slot(slot.labels_offset, row, static_cast<std::int32_t>(below(10)));
       write_slot(slot.weights_offset, row, below(4) != 0 ? 1.0f : 0.0f);
     }
+  }
+
+  std::array<std::int32_t, 4> box_in(const Shape& network) {
+    const std::int64_t y = below(network.h()), x = below(network.w());
+    return {static_cast<std::int32_t>(y), static_cast<std::int32_t>(x),
+            static_cast<std::int32_t>(1 + below(network.h() - y)),
+            static_cast<std::int32_t>(1 + below(network.w() - x))};
   }
 
   void unpack_slot() {

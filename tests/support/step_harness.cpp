@@ -220,6 +220,7 @@ void StepHarness::stage(int shard, std::span<const std::uint8_t> images, std::sp
     SampleParams params;
     params.crop_h = static_cast<std::int32_t>(slot.h);
     params.crop_w = static_cast<std::int32_t>(slot.w);
+    if (!samples_.empty()) params = samples_.at(static_cast<std::size_t>(id));
     std::memcpy(at + slot.ids_offset + row * 8, &id, sizeof id);
     std::memcpy(at + slot.weights_offset + row * 4, &weight, sizeof weight);
     std::memcpy(at + slot.params_offset + row * static_cast<std::int64_t>(sizeof params), &params, sizeof params);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "captured_plans.hpp"
@@ -54,6 +55,8 @@ class StepHarness {
   /// One step on `images` (uint8, [batch, h, w, c]) and `labels` ([batch]); returns the mean loss. Shard s takes the
   /// rows from s * batch / V on.
   double step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
+  /// Crop, flip, mixing and erasing of the rows of the following steps; none: whole images, not mixed.
+  void set_samples(std::vector<SampleParams> samples) { samples_ = std::move(samples); }
   std::int64_t steps_done() const { return step_; }
   /// Values of any placed tensor of the training variant, as f32 in stored layout.
   std::vector<float> tensor(TensorId id) const;
@@ -71,6 +74,7 @@ class StepHarness {
   StepHarnessOptions options_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<CapturedPlans> all_;
+  std::vector<SampleParams> samples_;
   std::int64_t step_ = 0;
 };
 

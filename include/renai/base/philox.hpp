@@ -27,9 +27,10 @@ enum class RandomPurpose : std::uint32_t {
   shuffle = 2,    ///< Sample order: position = (epoch, round).
   augment = 3,    ///< Augmentation: position = (epoch, sample id).
   dropout = 4,    ///< Dropout masks: position = (step, layer, shard, element).
-  mix = 5,        ///< Mixup and cutmix pairing.
+  mix = 5,        ///< Mixup and cutmix: position = (step, shard, draw).
   synthetic = 6,  ///< Synthetic data sets.
   test = 7,       ///< Tests and benchmarks.
+  erase = 8,      ///< Random erasing: position = (epoch, sample id, draw).
 };
 
 /// Four random words for (seed, purpose, a, b): counter = {a_lo, a_hi, b, purpose}, key = seed.

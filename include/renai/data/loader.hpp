@@ -9,6 +9,7 @@
 #include <string>
 
 #include "renai/data/dataset.hpp"
+#include "renai/data/mixing.hpp"
 #include "renai/data/sampler.hpp"
 #include "renai/device/device.hpp"
 #include "renai/tensor/slot_layout.hpp"
@@ -33,6 +34,7 @@ struct ShardJob {
   const Sampler* sampler = nullptr;
   std::int64_t epoch = 0, batch = 0;
   int shard = 0;
+  std::int64_t h = 0, w = 0;  ///< The network's input, in which boxes lie; 0: the stored image's size.
   ControlBlock control;
 };
 
@@ -40,8 +42,10 @@ struct LoaderConfig {
   SlotLayout layout;
   std::array<std::byte*, 2> staging{};  ///< Pinned, layout.size_bytes each.
   int threads = 2;
-  Augmentation augmentation;  ///< Applied in training only.
+  Augmentation augmentation;  ///< Applied in training only, as mixing and erasing are.
   std::uint64_t seed = 0;
+  Mixing mixing{};
+  double erasing = 0;  ///< Probability that a box of a sample is erased.
 };
 
 /// Job k goes to buffer k % 2. `submit` queues (at most `kQueueDepth` ahead), `wait` blocks until job k is staged,

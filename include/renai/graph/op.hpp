@@ -99,7 +99,8 @@ struct DropoutParams {
 struct LossParams {
   float label_smoothing = 0.0f;
 };
-/// x[n,h,w,c] = (pixel - mean[c]) / std[c] of the cropped, resized, flipped image. Units: uint8 scale.
+/// x[n,h,w,c] = (pixel - mean[c]) / std[c] of the cropped, resized, flipped image, 0 inside of its erase_box; with a
+/// mix_partner, lambda x[n] + (1 - lambda) x[partner], or the partner's x inside of the mix_box. Units: uint8 scale.
 struct InputParams {
   std::array<float, 4> mean{0, 0, 0, 0}, std{255, 255, 255, 255};
 };

@@ -56,8 +56,19 @@ struct LayerSpec {
   int stage = 0;                  ///< For freezing: 0 = first layer, rising with depth.
 };
 
-/// How weights start. `torch_default`: Kaiming uniform with a = sqrt(5), biases uniform in +-1/sqrt(fan_in).
-enum class InitRule { torch_default, kaiming_normal, xavier_uniform };
+/// How weights start; biases are zero but for torch_default and the linear layers of torchvision_resnet, batch norms
+/// are 1 and 0 (or 0 and 0 where zero_init says so). fan_in and fan_out are a weight's inputs and outputs for each unit
+/// of the other side, times the kernel's area.
+enum class InitRule {
+  torch_default,       ///< Kaiming uniform with a = sqrt(5): weights and biases uniform in +-1/sqrt(fan_in).
+  kaiming_normal,      ///< Normal with deviation sqrt(2 / fan_out).
+  xavier_uniform,      ///< Uniform in +-sqrt(6 / (fan_in + fan_out)).
+  kaiming_uniform,     ///< Uniform in +-sqrt(6 / fan_out).
+  xavier_normal,       ///< Normal with deviation sqrt(2 / (fan_in + fan_out)).
+  trunc_normal,        ///< Normal with deviation 0.02, drawn again beyond two deviations.
+  torchvision_resnet,  ///< Convolutions kaiming_normal, linear layers torch_default.
+  torchvision_vgg      ///< Convolutions kaiming_normal, linear layers normal with deviation 0.01.
+};
 
 /// A model. `input_channels` and `classes` of 0 are taken from the data set. The last layer yields the logits.
 struct ModelSpec {

@@ -7,18 +7,21 @@
 
 namespace renai {
 
-/// Augmentation of one sample, drawn by the loader from (seed, epoch, sample id) and applied after the copy.
+/// Augmentation of one sample, drawn by the loader from (seed, epoch, sample id), the mix_ fields from (seed, step,
+/// shard), and applied after the copy.
 /// The crop box is in stored-image pixels and may reach outside the image (the outside reads as pixel value 0);
 /// it is resized bilinearly to the network's input when the sizes differ.
 struct SampleParams {
   std::int32_t crop_y = 0, crop_x = 0, crop_h = 0, crop_w = 0;
   std::int32_t flip = 0;          ///< 1: mirror left-right after the crop.
   std::int32_t mix_partner = -1;  ///< Row of the mixup or cutmix partner in the same shard; -1 for none.
-  float mix_lambda = 1.0f;        ///< Weight of the own label.
+  float mix_lambda = 1.0f;        ///< Weight of the own label and, without a box, of the own pixels.
   std::int32_t reserved = 0;
-  std::array<std::int32_t, 4> box{0, 0, 0, 0};  ///< cutmix or erasing box (y, x, h, w) in network pixels.
+  /// Boxes (y, x, h, w) of the network's input, after crop, resize and flip; h = 0: none.
+  std::array<std::int32_t, 4> mix_box{0, 0, 0, 0};    ///< cutmix: here the partner's pixels stand.
+  std::array<std::int32_t, 4> erase_box{0, 0, 0, 0};  ///< Erased before any mixing: 0 after normalisation.
 };
-static_assert(sizeof(SampleParams) == 48);
+static_assert(sizeof(SampleParams) == 64);
 
 /// Values that change from step to step, staged with each shard so that one captured graph serves every step.
 struct ControlBlock {

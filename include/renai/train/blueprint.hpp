@@ -46,6 +46,9 @@ struct BlueprintOptions {
   std::optional<ModelSpec> model;  ///< Instead of the recipe's.
 };
 
+/// The recipe's model with what its options change: --dropout, --init, --zero-gamma. Errors: UserError.
+ModelSpec model_of(const Recipe& recipe);
+
 /// Compile phases 1 to 5. Errors: UserError (model, recipe), BackendError (no kernel).
 Blueprint make_blueprint(const Recipe& recipe, const DataShape& data, Backend& backend,
                          const Communicator& communicator, const BlueprintOptions& options = {});

@@ -2,6 +2,7 @@
 // Recipe: every option of a training run, in one table that the command line, TOML files and the run directory share.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,12 @@ struct Recipe {
   std::string lr_points;
   double label_smoothing = 0.0;
   std::string augment = "none";
+  double mixup = 0.0;
+  double cutmix = 0.0;
+  double random_erasing = 0.0;
+  std::string dropout;
+  std::string init = "model";
+  bool zero_gamma = false;
   double clip_norm = 0.0;
   std::string resolution;
   std::int64_t val_resolution = 0;
@@ -89,6 +96,7 @@ struct Recipe {
     visit_schedule(r, f);
     f("label-smoothing", r.label_smoothing, "share of the label spread over all classes", true);
     f("augment", r.augment, "none, flip, crop4, or a list such as crop4,flip", true);
+    visit_regularisation(r, f);
     f("clip-norm", r.clip_norm, "largest global gradient norm (0: off)", true);
     f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
     f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
@@ -119,6 +127,29 @@ struct Recipe {
 
  private:
   template <typename Self, typename F>
+  static void visit_regularisation(Self& r, F& f) {
+    f("mixup", r.mixup, "alpha of mixup: blends pairs of a shard by a share drawn from Beta(alpha, alpha) (0: off)",
+      true);
+    f("cutmix", r.cutmix,
+      "alpha of cutmix: pastes a box of the partner, 1 - Beta(alpha, alpha) of the area (0: off); with --mixup each "
+      "shard's step takes one of them, with even chances",
+      true);
+    f("random-erasing", r.random_erasing, "probability that a box of 2 to 33 % of a training image is erased", true);
+    f("dropout", r.dropout,
+      "rate of every dropout layer, or of one put before the last linear layer where the model has none (default: the "
+      "model's)",
+      true);
+    f("init", r.init,
+      "how weights start: model (what the model says), kaiming-normal, kaiming-uniform, xavier-normal, xavier-uniform, "
+      "trunc-normal or torchvision",
+      true);
+    f("zero-gamma", r.zero_gamma,
+      "the last batch norm of each residual block starts at 0, so that a block starts as "
+      "its shortcut",
+      true);
+  }
+
+  template <typename Self, typename F>
   static void visit_schedule(Self& r, F& f) {
     f("lr-schedule", r.lr_schedule,
       "constant, step, multistep, exponential, polynomial, cosine, cosine-restarts, wsd (warm-up, stable, decay), "
@@ -144,6 +175,9 @@ struct Recipe {
 void verify(const Recipe& recipe);
 /// The run must also fit the number of ranks. Errors: UserError with the nearest values that work.
 void verify_ranks(const Recipe& recipe, int world_size);
+
+/// --dropout as a number; nothing where the model's own rates stay. Errors: UserError outside of [0, 1).
+std::optional<double> dropout_rate(const Recipe& recipe);
 
 /// TOML text "key = value", one line an option, in table order. `only_result` leaves out what cannot change a bit of
 /// the result.

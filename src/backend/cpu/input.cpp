@@ -1,10 +1,11 @@
-// Input normalisation of crops that need no resize, and dropout.
+// Input normalisation of crops that need no resize, with erasing and mixing; and dropout.
 
 #include <algorithm>
 #include <array>
 
 #include "../dropout_key.hpp"
 #include "../reference/kernels.hpp"
+#include "../sample_mix.hpp"
 #include "loops/loops.hpp"
 #include "parallel.hpp"
 #include "renai/base/check.hpp"
@@ -20,7 +21,10 @@ Offer<Match> match_normalize(const Scope& scope, std::size_t first) {
   return Match{1, node->inputs, node->outputs, {}};
 }
 
-/// One shard's images, cropped at their own size, flipped and normalised.
+/// Output pixels of a row that are mixed at a time, on the stack.
+constexpr std::int64_t kPiecePixels = 128;
+
+/// One shard's images, cropped at their own size, flipped, normalised, erased and mixed.
 struct Normalize {
   const std::byte* slot;
   SlotLayout layout;
@@ -28,26 +32,66 @@ struct Normalize {
   std::int64_t h, w, c;
   std::array<float, 4> mean, inv_std;
 
-  void image(std::int64_t n) const {
-    const SampleParams& sample = reinterpret_cast<const SampleParams*>(slot + layout.params_offset)[n];
-    const auto* pixels =
-        reinterpret_cast<const std::uint8_t*>(slot + layout.images_offset) + n * layout.h * layout.w * layout.c;
-    for (std::int64_t r = 0; r < h; ++r) row(pixels, sample, r, x + (n * h + r) * w * c);
+  const SampleParams& sample(std::int64_t n) const {
+    return reinterpret_cast<const SampleParams*>(slot + layout.params_offset)[n];
   }
 
-  /// Columns of the crop outside of the image read as pixel value 0.
-  void row(const std::uint8_t* pixels, const SampleParams& sample, std::int64_t r, float* out) const {
-    const bool flip = sample.flip != 0;
-    const std::int64_t y = sample.crop_y + r;
-    const std::int64_t low = std::clamp<std::int64_t>(-std::int64_t{sample.crop_x}, 0, w);
-    const std::int64_t high = std::clamp<std::int64_t>(layout.w - sample.crop_x, low, w);
-    const bool inside = y >= 0 && y < layout.h && low < high;
-    const std::int64_t from = inside ? (flip ? w - high : low) : w, to = inside ? (flip ? w - low : high) : w;
-    outside(out, from);
-    if (!inside) return;
-    machine_loops().normalize_row(pixels + (y * layout.w + sample.crop_x + low) * c, out + from * c, to - from, c,
-                                  mean.data(), inv_std.data(), flip);
-    outside(out + to * c, w - to);
+  void image(std::int64_t n) const {
+    for (std::int64_t r = 0; r < h; ++r) row(n, r, x + (n * h + r) * w * c);
+  }
+
+  void row(std::int64_t n, std::int64_t r, float* out) const {
+    const SampleParams& one = sample(n);
+    const std::int64_t partner = one.mix_partner;
+    const auto& box = one.mix_box;
+    if (partner < 0 || (box[2] > 0 && !box_holds(box, static_cast<std::int32_t>(r), box[1]))) {
+      span(n, r, 0, w, out);
+    } else if (box[2] > 0) {
+      const std::int64_t first = box[1], end = first + box[3];
+      span(n, r, 0, first, out);
+      span(partner, r, first, end, out + first * c);
+      span(n, r, end, w, out + end * c);
+    } else {
+      blend(n, partner, r, one.mix_lambda, out);
+    }
+  }
+
+  void blend(std::int64_t n, std::int64_t partner, std::int64_t r, float share, float* out) const {
+    std::array<float, kPiecePixels * 4> other;
+    span(n, r, 0, w, out);
+    for (std::int64_t first = 0; first < w; first += kPiecePixels) {
+      const std::int64_t end = std::min(w, first + kPiecePixels);
+      span(partner, r, first, end, other.data());
+      float* own = out + first * c;
+      for (std::int64_t i = 0; i < (end - first) * c; ++i)
+        own[i] = share * own[i] + (1.0f - share) * other[static_cast<std::size_t>(i)];
+    }
+  }
+
+  /// Columns [first, end) of row r of image n. What the crop holds outside of the image reads as pixel value 0.
+  void span(std::int64_t n, std::int64_t r, std::int64_t first, std::int64_t end, float* out) const {
+    const SampleParams& one = sample(n);
+    const bool flip = one.flip != 0;
+    const std::int64_t y = one.crop_y + r;
+    const std::int64_t low = std::clamp<std::int64_t>(-std::int64_t{one.crop_x}, 0, w);
+    const std::int64_t high = std::clamp<std::int64_t>(layout.w - one.crop_x, low, w);
+    const bool inside = y >= 0 && y < layout.h;
+    const std::int64_t from = inside ? std::clamp(flip ? w - high : low, first, end) : end;
+    const std::int64_t to = inside ? std::clamp(flip ? w - low : high, from, end) : end;
+    outside(out, from - first);
+    if (from < to) {
+      const auto* pixels =
+          reinterpret_cast<const std::uint8_t*>(slot + layout.images_offset) + n * layout.h * layout.w * layout.c;
+      const std::int64_t column = one.crop_x + (flip ? w - to : from);
+      machine_loops().normalize_row(pixels + (y * layout.w + column) * c, out + (from - first) * c, to - from, c,
+                                    mean.data(), inv_std.data(), flip);
+    }
+    outside(out + (to - first) * c, end - to);
+    if (box_holds(one.erase_box, static_cast<std::int32_t>(r), one.erase_box[1])) {
+      const std::int64_t left = std::clamp<std::int64_t>(one.erase_box[1], first, end);
+      const std::int64_t right = std::clamp<std::int64_t>(one.erase_box[1] + one.erase_box[3], left, end);
+      std::fill(out + (left - first) * c, out + (right - first) * c, 0.0f);
+    }
   }
 
   void outside(float* out, std::int64_t count) const {
@@ -59,11 +103,14 @@ struct Normalize {
     }
   }
 
-  /// True when no image is resized.
-  bool same_size(std::int64_t images) const {
+  /// True when no image is resized and the boxes and partners are such as a loader draws; the rest is the reference's.
+  bool is_plain(std::int64_t images) const {
     const auto* samples = reinterpret_cast<const SampleParams*>(slot + layout.params_offset);
-    return std::all_of(samples, samples + images,
-                       [this](const SampleParams& one) { return one.crop_h == h && one.crop_w == w; });
+    return std::all_of(samples, samples + images, [this, images](const SampleParams& one) {
+      const auto& box = one.mix_box;
+      const bool within = box[1] >= 0 && box[3] >= 0 && std::int64_t{box[1]} + box[3] <= w;
+      return one.crop_h == h && one.crop_w == w && one.mix_partner < images && within;
+    });
   }
 };
 
@@ -79,7 +126,7 @@ Offer<Kernel> make_normalize(const Site& site) {
     Normalize normalize{at.inputs[0], layout, at.out(0), x.h(), x.w(), x.c(), params.mean, {}};
     for (std::size_t ch = 0; ch < 4; ++ch) normalize.inv_std[ch] = 1.0f / params.std[ch];
     return [normalize, threads, images = x.n(), resize = reference::bind_kernel(*at.context, node)] {
-      if (!normalize.same_size(images)) return resize();
+      if (!normalize.is_plain(images)) return resize();
       parallel_ranges(threads, images, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t n = begin; n < end; ++n) normalize.image(n);
       });

@@ -1,9 +1,11 @@
 // unpack_slot and normalize_input.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
+#include "../sample_mix.hpp"
 #include "kernels.hpp"
 #include "renai/base/check.hpp"
 #include "renai/tensor/slot_layout.hpp"
@@ -63,33 +65,52 @@ struct NormalizeInput {
     return image[(row * layout.w + column) * layout.c + channel];
   }
 
-  void normalize(const std::uint8_t* image, const SampleParams& sample, std::int64_t n) const {
-    for (std::int64_t h = 0; h < x.h; ++h) {
-      const Tap ty = tap_at(h, x.h, sample.crop_h);
-      for (std::int64_t w = 0; w < x.w; ++w) {
-        const Tap tx = tap_at(sample.flip != 0 ? x.w - 1 - w : w, x.w, sample.crop_w);
-        float* out = x.at(n, h, w);
-        for (std::int64_t c = 0; c < x.c; ++c) {
-          const double top = (1.0 - tx.weight) * pixel(image, sample, ty.low, tx.low, c) +
-                             tx.weight * pixel(image, sample, ty.low, tx.high, c);
-          const double bottom = (1.0 - tx.weight) * pixel(image, sample, ty.high, tx.low, c) +
-                                tx.weight * pixel(image, sample, ty.high, tx.high, c);
-          const double value = (1.0 - ty.weight) * top + ty.weight * bottom;
-          const auto channel = static_cast<std::size_t>(c);
-          out[c] = static_cast<float>((value - double{params.mean[channel]}) / double{params.std[channel]});
-        }
-      }
+  /// The channels of image n at a pixel of the network's input; 0 where it was erased.
+  std::array<double, 4> values(std::int64_t n, std::int64_t h, std::int64_t w) const {
+    std::array<double, 4> result{};
+    const SampleParams& sample = samples()[n];
+    if (box_holds(sample.erase_box, static_cast<std::int32_t>(h), static_cast<std::int32_t>(w))) return result;
+    const auto* image = reinterpret_cast<const std::uint8_t*>(slot + layout.images_offset) + n * image_bytes();
+    const Tap ty = tap_at(h, x.h, sample.crop_h);
+    const Tap tx = tap_at(sample.flip != 0 ? x.w - 1 - w : w, x.w, sample.crop_w);
+    for (std::int64_t c = 0; c < x.c; ++c) {
+      const double top = (1.0 - tx.weight) * pixel(image, sample, ty.low, tx.low, c) +
+                         tx.weight * pixel(image, sample, ty.low, tx.high, c);
+      const double bottom = (1.0 - tx.weight) * pixel(image, sample, ty.high, tx.low, c) +
+                            tx.weight * pixel(image, sample, ty.high, tx.high, c);
+      const double value = (1.0 - ty.weight) * top + ty.weight * bottom;
+      const auto channel = static_cast<std::size_t>(c);
+      result[channel] = (value - double{params.mean[channel]}) / double{params.std[channel]};
+    }
+    return result;
+  }
+
+  void mix(std::int64_t n, std::int64_t h, std::int64_t w) const {
+    const SampleParams& sample = samples()[n];
+    const double share = own_share(sample, static_cast<std::int32_t>(h), static_cast<std::int32_t>(w));
+    std::array<double, 4> own{}, partner{};
+    if (share > 0.0) own = values(n, h, w);
+    if (share < 1.0) partner = values(sample.mix_partner, h, w);
+    for (std::int64_t c = 0; c < x.c; ++c) {
+      const auto channel = static_cast<std::size_t>(c);
+      x.at(n, h, w)[c] = static_cast<float>(share * own[channel] + (1.0 - share) * partner[channel]);
     }
   }
 
   void operator()() const {
-    const auto* samples = reinterpret_cast<const SampleParams*>(slot + layout.params_offset);
-    const auto* images = reinterpret_cast<const std::uint8_t*>(slot + layout.images_offset);
     for (std::int64_t n = 0; n < x.n; ++n) {
-      RENAI_CHECK(samples[n].crop_h > 0 && samples[n].crop_w > 0, "a sample's crop box is not empty");
-      normalize(images + n * layout.h * layout.w * layout.c, samples[n], n);
+      RENAI_CHECK(samples()[n].crop_h > 0 && samples()[n].crop_w > 0, "a sample's crop box is not empty");
+      RENAI_CHECK(samples()[n].mix_partner < x.n, "a mix partner lies in the same shard");
+    }
+    for (std::int64_t n = 0; n < x.n; ++n) {
+      for (std::int64_t h = 0; h < x.h; ++h) {
+        for (std::int64_t w = 0; w < x.w; ++w) mix(n, h, w);
+      }
     }
   }
+
+  const SampleParams* samples() const { return reinterpret_cast<const SampleParams*>(slot + layout.params_offset); }
+  std::int64_t image_bytes() const { return layout.h * layout.w * layout.c; }
 };
 
 }  // namespace

@@ -25,14 +25,15 @@ TEST(Philox, RandomBlockPlacesEveryArgumentInItsOwnWord) {
 TEST(Philox, PurposesSeedsAndPositionsGiveDifferentBlocks) {
   std::set<PhiloxBlock> seen;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    for (const RandomPurpose purpose : {RandomPurpose::init, RandomPurpose::shuffle, RandomPurpose::augment,
-                                        RandomPurpose::dropout, RandomPurpose::mix, RandomPurpose::synthetic}) {
+    for (const RandomPurpose purpose :
+         {RandomPurpose::init, RandomPurpose::shuffle, RandomPurpose::augment, RandomPurpose::dropout,
+          RandomPurpose::mix, RandomPurpose::synthetic, RandomPurpose::erase}) {
       for (std::uint64_t a = 0; a < 4; ++a) {
         for (std::uint32_t b = 0; b < 4; ++b) seen.insert(random_block(seed, purpose, a, b));
       }
     }
   }
-  EXPECT_EQ(seen.size(), 4u * 6u * 4u * 4u);
+  EXPECT_EQ(seen.size(), 4u * 7u * 4u * 4u);
 }
 
 TEST(Philox, Uniform01CoversTheHalfOpenInterval) {

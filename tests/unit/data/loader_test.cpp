@@ -76,6 +76,8 @@ class LoaderTest : public ::testing::Test {
     c.staging = {buffers[0].data(), buffers[1].data()};
     c.threads = threads;
     c.augmentation = Augmentation::parse("crop2,flip");
+    c.mixing = mixing;
+    c.erasing = erasing;
     c.seed = 77;
     return c;
   }
@@ -121,6 +123,8 @@ class LoaderTest : public ::testing::Test {
   }
 
   Folder folder;
+  Mixing mixing;
+  double erasing = 0;
   Gate gate;
   SlotLayout layout = SlotLayout::make(8, 6, 5, 2);
   std::unique_ptr<Device> device = make_host_device();
@@ -154,6 +158,44 @@ TEST_F(LoaderTest, TrainingRowsAreAsSamplerAndSetSay) {
   }
   const auto* control = part<ControlBlock>(x, layout.control_offset);
   EXPECT_TRUE(control->rows == 8 && control->valid_rows == 8 && control->step == 301 && control->shard == 2);
+}
+
+TEST_F(LoaderTest, MixesAndErasesTheSameForAnyNumberOfThreads) {
+  const auto plain = run_all(1);
+  mixing = {0.5, 1.0};
+  erasing = 0.5;
+  const auto one = run_all(1);
+  EXPECT_EQ(run_all(2), one);
+  EXPECT_EQ(run_all(5), one);
+  int equal = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) equal += one[i] == plain[i] ? 1 : 0;
+  EXPECT_EQ(equal, 4 * 2) << "validation is left alone";
+}
+
+TEST_F(LoaderTest, RowsAreMixedAsDrawnForShardAndStep) {
+  mixing = {1.0, 1.0};
+  erasing = 0.7;
+  Loader loader(config(2));
+  std::set<bool> kinds;
+  for (int i = 0; i < 8; ++i) {
+    const int shard = i % 4;
+    ShardJob mixed = job(true, 3, i / 4, shard);
+    mixed.h = 12;
+    mixed.w = 10;
+    const std::int64_t k = loader.submit(mixed);
+    const int x = loader.wait(k);
+    const ShardMix mix = draw_mix(mixing, 8, 12, 10, 77, 300 + i / 4, shard);
+    kinds.insert(mix.box[2] > 0);
+    for (std::int64_t row = 0; row < 8; ++row) {
+      const SampleParams& params = part<SampleParams>(x, layout.params_offset)[row];
+      EXPECT_EQ(params.mix_partner, (row + mix.shift) % 8);
+      EXPECT_EQ(params.mix_lambda, mix.lambda);
+      EXPECT_EQ(params.mix_box, mix.box);
+      EXPECT_EQ(params.erase_box, draw_erasing(0.7, 12, 10, 77, 3, train_sampler->sample(3, i / 4, shard, row)));
+    }
+    loader.release(k, gate);
+  }
+  EXPECT_EQ(kinds.size(), 2u) << "both kinds came up";
 }
 
 TEST_F(LoaderTest, PaddingRowsCarryNoWeight) {

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "../../sample_mix.hpp"
 #include "input.hpp"
 #include "values.cuh"
 
@@ -104,20 +105,18 @@ __device__ void store_pixel(T* out, const float (&values)[kMostChannels], std::i
   }
 }
 
-/// One thread an output pixel; the pixels of a block lie in one image.
-template <typename T, int kWord>
-__global__ void __launch_bounds__(kThreads) normalize(Normalize input) {
-  const std::int64_t n = blockIdx.x / input.blocks_of_image;
-  const auto pixel = static_cast<std::int32_t>(blockIdx.x % input.blocks_of_image * kThreads + threadIdx.x);
-  if (pixel >= input.h * input.w) return;
+/// The channels of image n at a pixel of the network's input; 0 where it was erased.
+__device__ void sample_values(const Normalize& input, std::int64_t n, std::int32_t y, std::int32_t column,
+                              float (&values)[kMostChannels]) {
   const SampleParams& sample = input.samples[n];
-  const std::int32_t y = pixel / input.w, column = pixel % input.w;
+#pragma unroll
+  for (int k = 0; k < kMostChannels; ++k) values[k] = 0.0f;
+  if (box_holds(sample.erase_box, y, column)) return;
   const std::int32_t x = sample.flip != 0 ? input.w - 1 - column : column;
   const std::int64_t image_bytes = static_cast<std::int64_t>(input.image_h) * input.image_w * input.c;
   const Image image{
       input.images + n * image_bytes, input.image_h, input.image_w, input.c, sample.crop_y, sample.crop_x};
   const std::int32_t crop_h = sample.crop_h, crop_w = sample.crop_w;
-  float values[kMostChannels] = {0, 0, 0, 0};
   if (crop_h == input.h && crop_w == input.w) {
     const std::uint8_t* from = image.at(y, x);
 #pragma unroll
@@ -141,6 +140,30 @@ __global__ void __launch_bounds__(kThreads) normalize(Normalize input) {
   }
 #pragma unroll
   for (int k = 0; k < kMostChannels; ++k) values[k] = (values[k] - input.mean[k]) * input.inverse_std[k];
+}
+
+/// Adds the partner's part. A partner outside of the shard gives pixels that are not a number.
+__device__ void mix_values(const Normalize& input, std::int64_t partner, std::int32_t y, std::int32_t column,
+                           float share, float (&values)[kMostChannels]) {
+  float other[kMostChannels] = {NAN, NAN, NAN, NAN};
+  if (partner < input.rows) sample_values(input, partner, y, column, other);
+#pragma unroll
+  for (int k = 0; k < kMostChannels; ++k) {
+    values[k] = share > 0.0f ? share * values[k] + (1.0f - share) * other[k] : other[k];
+  }
+}
+
+/// One thread an output pixel; the pixels of a block lie in one image.
+template <typename T, int kWord>
+__global__ void __launch_bounds__(kThreads) normalize(Normalize input) {
+  const std::int64_t n = blockIdx.x / input.blocks_of_image;
+  const auto pixel = static_cast<std::int32_t>(blockIdx.x % input.blocks_of_image * kThreads + threadIdx.x);
+  if (pixel >= input.h * input.w) return;
+  const std::int32_t y = pixel / input.w, column = pixel % input.w;
+  const float share = own_share(input.samples[n], y, column);
+  float values[kMostChannels];
+  sample_values(input, n, y, column, values);
+  if (share < 1.0f) mix_values(input, input.samples[n].mix_partner, y, column, share, values);
   const std::int64_t at = (n * input.h * input.w + pixel) * input.stored_c;
   store_pixel<T, kWord>(static_cast<T*>(input.x) + at, values, input.c, input.stored_c);
 }

@@ -1,5 +1,6 @@
 #pragma once
-// The slot's contents: labels and weights to their fixed place, pixels cropped, resized, flipped, normalised and cast.
+// The slot's contents: labels and weights to their fixed place, pixels cropped, resized, flipped, normalised,
+// erased, mixed and cast.
 
 #include <cuda_runtime_api.h>
 
