@@ -284,12 +284,13 @@ for precision in fp32 tf32 bf16 fp16; do
   fi
 done
 
-golden=$build/tests/golden/golden_cuda
-if [ "$gpus" -eq 0 ]; then
-  skip golden "no GPU here"
-else
-  step golden 120 "$golden"
-fi
+for golden in golden_cuda golden_mix_cuda; do
+  if [ "$gpus" -eq 0 ]; then
+    skip "$golden" "no GPU here"
+  else
+    step "$golden" 120 "$build/tests/golden/$golden"
+  fi
+done
 
 # The sanitizers are slow and need no quiet machine: beside the identity test, which measures nothing.
 if [ "$gpus" -eq 0 ]; then

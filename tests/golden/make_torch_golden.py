@@ -232,7 +232,7 @@ def is_decided(single, key):
     Where one is within rounding, two correct programs may take different branches and differ by far more than rounding.
     Compares, in float64 at the run's weights, the gradient with those at weights shaken by a few units of float32.
     """
-    probe = Run(single.net, single.shards, single.batch, 0.0, 0.0, torch.float64)
+    probe = type(single)(single.net, single.shards, single.batch, 0.0, 0.0, torch.float64)
     exact = {name: value.astype(np.float64) for name, value in single.weights().items()}
 
     def at(shake):
