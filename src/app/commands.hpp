@@ -34,6 +34,7 @@ struct EvalArguments {
   std::int64_t batch = 0;
   int threads = 0;
   std::string device, precision;  ///< Empty: as trained.
+  bool ema = false;               ///< The averaged weights.
   bool json = false;
 };
 int command_eval(World& world, const EvalArguments& arguments);

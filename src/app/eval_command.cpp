@@ -45,6 +45,7 @@ Recipe stored_recipe(const StateDict& state, const std::string& file) {
 void print_result(const ValidationResult& result, const EvalArguments& arguments) {
   if (arguments.json) {
     const nlohmann::ordered_json object{{"checkpoint", arguments.checkpoint},
+                                        {"ema", arguments.ema},
                                         {"images", result.images},
                                         {"top1", result.top1},
                                         {"top5", result.top5},
@@ -61,7 +62,8 @@ void print_result(const ValidationResult& result, const EvalArguments& arguments
 }  // namespace
 
 int command_eval(World& world, const EvalArguments& arguments) {
-  const StateDict state = load_checkpoint(arguments.checkpoint);
+  StateDict state = load_checkpoint(arguments.checkpoint);
+  if (arguments.ema) state = averages_as_weights(std::move(state), arguments.checkpoint);
   Recipe recipe = stored_recipe(state, arguments.checkpoint);
   if (!arguments.data.empty()) recipe.data = recipe.val_data = arguments.data;
   if (arguments.batch > 0) recipe.global_batch = recipe.val_batch = arguments.batch;
@@ -69,6 +71,7 @@ int command_eval(World& world, const EvalArguments& arguments) {
   if (!arguments.device.empty()) recipe.device = arguments.device;
   if (!arguments.precision.empty()) recipe.precision = arguments.precision;
   recipe.reduce = "tree";  // No gradient is reduced, and not every device has another way.
+  recipe.ema = 0.0;        // The weights evaluated are whichever stand in the place of the weights.
   recipe.trace.clear();
   recipe.inject_fault.clear();
   verify(recipe);

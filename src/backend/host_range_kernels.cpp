@@ -130,6 +130,11 @@ void update_running(float* __restrict running, const float* __restrict batch_sum
   }
 }
 
+void average(const float* __restrict values, float* __restrict averages, std::int64_t elems, double decay) {
+  const auto keep = static_cast<float>(decay), share = static_cast<float>(1.0 - decay);
+  for (std::int64_t i = 0; i < elems; ++i) averages[i] = keep * averages[i] + share * values[i];
+}
+
 void fold_batch_norm(const FoldedNorm& norm) {
   for (std::int64_t i = 0; i < norm.channels; ++i) {
     const double factor = double{norm.scale[i]} / std::sqrt(double{norm.var[i]} + double{norm.eps});

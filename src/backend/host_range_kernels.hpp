@@ -46,6 +46,10 @@ void sgd(const float* grad, float* weights, float* momentum, std::int64_t elems,
 /// running = (1 - momentum) * running + momentum * batch_sum / shards, rounded once.
 void update_running(float* running, const float* batch_sum, std::int64_t elems, float momentum, int shards);
 
+/// average = decay * average + (1 - decay) * values, both factors and every product rounded to f32.
+/// Source: PyTorch's AveragedModel with the averaging function of an exponential moving average.
+void average(const float* values, float* averages, std::int64_t elems, double decay);
+
 /// y = x * folded_scale + folded_bias is the batch norm of running statistics. Shapes: all [channels].
 struct FoldedNorm {
   const float *mean, *var, *scale, *bias;

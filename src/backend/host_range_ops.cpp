@@ -22,6 +22,11 @@ struct Values {
   std::int64_t elems = 0;
 };
 
+/// Whether every step before this one was skipped.
+bool is_first_update(const ControlBlock& control, const float* scalars) {
+  return control.step == static_cast<std::int64_t>(scalars[names::kScalarSkippedSteps]);
+}
+
 /// Resolves a node's regions and enqueues its work.
 class HostRangeRecorder final : private RangeRecorder<Values> {
  public:
@@ -38,6 +43,7 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
       case RangeOp::check_and_scale: return check_and_scale();
       case RangeOp::sgd: return sgd();
       case RangeOp::update_statistics: return update_statistics();
+      case RangeOp::ema: return average();
       case RangeOp::cast_weights: return cast_weights();
       case RangeOp::fold_batch_norm: return fold_batch_norm();
       case RangeOp::accumulate: return accumulate();
@@ -131,6 +137,22 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
     });
   }
 
+  /// The first update, which no step before it was there to make, takes the values as they are.
+  void average() {
+    for (std::size_t i = 0; i < node_.outputs.size(); ++i) {
+      const Values values = values_of(node_.inputs.at(i)), averages = values_of(node_.outputs[i]);
+      RENAI_CHECK(values.elems == averages.elems, "'" + node_.name + "': values and averages have equal layouts");
+      stream_.enqueue([values, averages, decay = node_.params.ema_decay, control = control(), scalars = scalars()] {
+        if (scalars[names::kScalarSkip] != 0.0f) return;
+        if (is_first_update(*control, scalars)) {
+          std::copy_n(values.data, values.elems, averages.data);
+        } else {
+          host_range::average(values.data, averages.data, values.elems, decay);
+        }
+      });
+    }
+  }
+
   void cast_weights() {
     const Values weights = values_of(node_.inputs.at(0));
     const Region& half = region(node_.outputs.at(0));
@@ -143,13 +165,10 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
 
   void fold_batch_norm() {
     std::vector<host_range::FoldedNorm> folds;
-    for (const NormInfo& norm : context_.graph->norms()) {
-      const auto weight = [&](std::int32_t param) {
-        return tensor(context_.graph->params()[static_cast<std::size_t>(param)].weight);
-      };
-      folds.push_back({tensor(norm.running_mean), tensor(norm.running_var), weight(norm.scale_param),
-                       weight(norm.bias_param), tensor(norm.folded_scale), tensor(norm.folded_bias),
-                       plan_.tensor(norm.running_mean).shape.elems(), norm.eps});
+    for (const FoldTensors& fold : folds_of_node()) {
+      folds.push_back({tensor(fold.mean), tensor(fold.var), tensor(fold.scale), tensor(fold.bias),
+                       tensor(fold.folded_scale), tensor(fold.folded_bias), plan_.tensor(fold.mean).shape.elems(),
+                       fold.eps});
     }
     stream_.enqueue([folds = std::move(folds)] {
       for (const host_range::FoldedNorm& fold : folds) host_range::fold_batch_norm(fold);

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "renai/backend/backend.hpp"
 #include "renai/base/check.hpp"
@@ -12,6 +13,12 @@
 #include "renai/tensor/slot_layout.hpp"
 
 namespace renai {
+
+/// What fold_batch_norm reads and writes for one batch norm.
+struct FoldTensors {
+  TensorId mean, var, scale, bias, folded_scale, folded_bias;
+  float eps;
+};
 
 /// Base of the leaves' recorders. `Values` is the leaf's interval of f32 values: {float* data, int64 elems}.
 /// Errors: InternalError for regions that do not fit the operation.
@@ -66,6 +73,24 @@ class RangeRecorder {
 
   void zero() {
     for (const std::string& name : node_.outputs) any_stream_.zero(at(name), region(name).size_bytes);
+  }
+
+  /// Of the running statistics and weights, or of their averages.
+  std::vector<FoldTensors> folds_of_node() const {
+    const bool averages = node_.outputs.at(0) == region_name::kEmaFolded;
+    const ComputationGraph& graph = *context_.graph;
+    std::vector<FoldTensors> folds;
+    for (const NormInfo& norm : graph.norms()) {
+      const ParamInfo& scale = graph.params()[static_cast<std::size_t>(norm.scale_param)];
+      const ParamInfo& bias = graph.params()[static_cast<std::size_t>(norm.bias_param)];
+      if (averages) {
+        folds.push_back({norm.ema_mean, norm.ema_var, scale.ema, bias.ema, norm.ema_scale, norm.ema_bias, norm.eps});
+      } else {
+        folds.push_back({norm.running_mean, norm.running_var, scale.weight, bias.weight, norm.folded_scale,
+                         norm.folded_bias, norm.eps});
+      }
+    }
+    return folds;
   }
 
   std::string stage() const {

@@ -93,6 +93,8 @@ ComputationGraph build_computation_graph(const ModelSpec& model, const GraphOpti
   parts.nodes.resize(kGraphIdCount);
   const ForwardWalk forward = walk_forward(parts);
   const ReverseWalk reverse = walk_reverse(parts, forward);
+  const bool averages = options.ema_decay > 0.0;
+  if (averages) add_averages(parts);
   assign_parameter_buckets(parts, reverse.deep);
 
   set_slot_pair(parts, GraphId::FIRST_LAYER_FWD_A, GraphId::FIRST_LAYER_FWD_B, first_layer_forward(parts, forward));
@@ -101,10 +103,12 @@ ComputationGraph build_computation_graph(const ModelSpec& model, const GraphOpti
                 first_layer_backward(parts, forward, reverse));
   std::vector<ComputeNode> inference = walk_inference(parts, forward);
   inference.insert(inference.begin(), make_unpack(parts, forward.staged, parts.slot_a));
+  if (averages) set_slot_pair(parts, GraphId::INF_EMA_A, GraphId::INF_EMA_B, with_averages(parts, inference));
   set_slot_pair(parts, GraphId::INF_MAIN_A, GraphId::INF_MAIN_B, std::move(inference));
   if (options.parallel_branches) spread_branches(parts);
   assign_bucket_events(parts);
   add_range_graphs(parts);
+  if (averages) add_ema_graphs(parts);
   return ComputationGraph(std::move(parts));
 }
 

@@ -24,12 +24,16 @@ OpChoice activation(const LayerSpec& layer, Activation kind) {
   return {OpKind::activation, ActivationParams{kind, kind == Activation::leaky_relu ? layer.slope : 0.0f}};
 }
 
-OpChoice choose_op(const LayerSpec& layer, std::size_t index, std::int64_t classes) {
-  const std::int64_t out = layer.out > 0 ? layer.out : classes;
+float bn_momentum(const LayerSpec& layer, const GraphOptions& options) {
+  return options.bn_momentum > 0.0f ? options.bn_momentum : layer.bn_momentum;
+}
+
+OpChoice choose_op(const LayerSpec& layer, std::size_t index, const GraphOptions& options) {
+  const std::int64_t out = layer.out > 0 ? layer.out : options.classes;
   switch (layer.kind) {
     case LayerKind::conv2d: return {OpKind::conv2d, Conv2dParams{out, window_of(layer), layer.groups, layer.bias}};
     case LayerKind::linear: return {OpKind::linear, LinearParams{out, layer.bias}};
-    case LayerKind::batch_norm: return {OpKind::batch_norm, BatchNormParams{layer.eps, layer.bn_momentum}};
+    case LayerKind::batch_norm: return {OpKind::batch_norm, BatchNormParams{layer.eps, bn_momentum(layer, options)}};
     case LayerKind::relu: return activation(layer, Activation::relu);
     case LayerKind::leaky_relu: return activation(layer, Activation::leaky_relu);
     case LayerKind::relu6: return activation(layer, Activation::relu6);
@@ -82,7 +86,7 @@ std::int32_t add_norm(ComputationGraph::Parts& parts, const LayerSpec& spec, std
   };
   NormInfo info;
   info.name = spec.name;
-  info.momentum = spec.bn_momentum;
+  info.momentum = bn_momentum(spec, parts.options);
   info.eps = spec.eps;
   info.scale_param = scale;
   info.bias_param = bias;
@@ -204,7 +208,7 @@ ComputeNode make_normalize(const ComputationGraph::Parts& parts, TensorId slot, 
 
 ComputeNode make_layer_node(const ComputationGraph::Parts& parts, std::size_t layer) {
   const LayerSpec& spec = parts.model.layers[layer];
-  const OpChoice choice = choose_op(spec, layer, parts.options.classes);
+  const OpChoice choice = choose_op(spec, layer, parts.options);
   return {node_name(spec.name, Pass::forward), choice.op, Pass::forward, choice.params, {}, {},
           static_cast<std::int32_t>(layer)};
 }

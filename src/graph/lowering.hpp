@@ -62,6 +62,13 @@ void assign_parameter_buckets(ComputationGraph::Parts& parts, const std::vector<
 /// other writers.
 void assign_bucket_events(ComputationGraph::Parts& parts);
 
+/// With --ema, an average of every weight and running statistic: tensors of their own, otherwise alike.
+void add_averages(ComputationGraph::Parts& parts);
+/// The inference pass reading averages. Activations are those of the pass with the weights: the two never run at once.
+std::vector<ComputeNode> with_averages(const ComputationGraph::Parts& parts, std::vector<ComputeNode> inference);
+/// Update, half copies and folding of the averages.
+void add_ema_graphs(ComputationGraph::Parts& parts);
+
 /// Fills the graphs made of RANGE nodes.
 void add_range_graphs(ComputationGraph::Parts& parts);
 

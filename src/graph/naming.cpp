@@ -13,6 +13,12 @@ std::string float_text(float value) {
   return text.data();
 }
 
+std::string double_text(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.17g", value);
+  return text.data();
+}
+
 std::string layer_label(const ComputeNode& node) {
   std::string stem = node.name;
   const std::string suffix = "." + std::string(pass_name(node.pass));

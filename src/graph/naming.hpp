@@ -11,6 +11,7 @@ namespace renai::graph_detail {
 std::string node_name(const std::string& stem, Pass pass);
 /// Nine significant digits: every float prints differently from its neighbours.
 std::string float_text(float value);
+std::string double_text(double value);  ///< Likewise, 17 digits.
 /// "layer 'conv1'" from a node's name, for messages.
 std::string layer_label(const ComputeNode& node);
 

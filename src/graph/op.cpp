@@ -6,6 +6,7 @@
 namespace renai {
 namespace {
 
+using graph_detail::double_text;
 using graph_detail::float_text;
 
 std::string pair_text(std::int64_t h, std::int64_t w) {
@@ -92,11 +93,10 @@ std::string_view activation_name(Activation kind) {
 }
 
 std::string_view range_op_name(RangeOp op) {
-  constexpr std::array<std::string_view, 14> kNames{
-      "copy_slot",       "zero",       "merge_shard",        "tree_reduce",
-      "check_and_scale", "sgd",        "update_statistics",  "cast_weights",
-      "fold_batch_norm", "accumulate", "clear_accumulators", "reduce_accumulators",
-      "read_back",       "digest"};
+  constexpr std::array<std::string_view, 15> kNames{
+      "copy_slot",           "zero",      "merge_shard",  "tree_reduce",     "check_and_scale", "sgd",
+      "update_statistics",   "ema",       "cast_weights", "fold_batch_norm", "accumulate",      "clear_accumulators",
+      "reduce_accumulators", "read_back", "digest"};
   static_assert(kNames.size() == static_cast<std::size_t>(RangeOp::digest) + 1);
   RENAI_CHECK(static_cast<std::size_t>(op) < kNames.size(), "range operation out of range");
   return kNames[static_cast<std::size_t>(op)];
@@ -108,6 +108,7 @@ std::string print(const RangeParams& params) {
   std::string text = "momentum " + float_text(params.momentum) + (params.nesterov ? " nesterov" : "") +
                      " weight_decay " + float_text(params.weight_decay) + " clip_norm " + float_text(params.clip_norm) +
                      " shards " + std::to_string(params.logical_shards) + "/" + std::to_string(params.local_shards);
+  if (params.ema_decay != 0.0) text += " ema_decay " + double_text(params.ema_decay);
   if (params.dynamic_loss_scale) {
     text += " loss_scale interval " + std::to_string(params.loss_scale_interval) + " growth " +
             float_text(params.loss_scale_growth) + " backoff " + float_text(params.loss_scale_backoff) + " floor " +

@@ -9,6 +9,7 @@
 namespace renai {
 namespace {
 
+using graph_detail::double_text;
 using graph_detail::float_text;
 
 constexpr std::array<const char*, 19> kRoleNames{
@@ -45,6 +46,8 @@ std::string options_text(const ComputationGraph& graph) {
          " label_smoothing " + float_text(o.label_smoothing) + " momentum " + float_text(o.momentum) +
          (o.nesterov ? " nesterov" : "") + " weight_decay " + float_text(o.weight_decay) +
          (o.bn_weight_decay ? " bn_weight_decay" : "") + " clip_norm " + float_text(o.clip_norm) +
+         (o.ema_decay > 0.0 ? " ema_decay " + double_text(o.ema_decay) : "") +
+         (o.bn_momentum > 0.0f ? " bn_momentum " + float_text(o.bn_momentum) : "") +
          (o.half_weights ? " half_weights" : "") + (o.dynamic_loss_scale ? " dynamic_loss_scale" : "") +
          (o.parallel_branches ? " parallel_branches" : "") + " deep_buckets " + number(graph.deep_buckets()) + "\n";
 }
@@ -57,6 +60,7 @@ std::string tensor_lines(const ComputationGraph& graph) {
             kRoleNames[static_cast<std::size_t>(info.role)];
     if (info.param >= 0) text += " param " + number(info.param);
     if (info.norm >= 0) text += " norm " + number(info.norm);
+    if (info.average) text += " average";
     text += "\n";
   }
   const ComputationGraph::Parts& p = graph.parts();
@@ -74,14 +78,21 @@ std::string param_lines(const ComputationGraph& graph) {
             kParamKindNames[static_cast<std::size_t>(p.kind)] + " layer " + number(p.layer) + " stage " +
             number(p.stage) + (p.first_layer ? " first_layer" : "") + (p.decay ? " decay" : " nodecay") +
             (p.zero_init ? " zero_init" : "") + " bucket " + bucket_name(p.bucket, graph.deep_buckets()) + " weight %" +
-            number(p.weight) + " grad %" + number(p.grad) + " momentum %" + number(p.momentum) + "\n";
+            number(p.weight) + " grad %" + number(p.grad) + " momentum %" + number(p.momentum);
+    if (p.ema != kNoTensor) text += " ema %" + number(p.ema);
+    text += "\n";
   }
   for (std::size_t i = 0; i < graph.norms().size(); ++i) {
     const NormInfo& n = graph.norms()[i];
     text += "norm " + number(static_cast<std::int64_t>(i)) + " " + n.name + " momentum " + float_text(n.momentum) +
             " eps " + float_text(n.eps) + " params " + number(n.scale_param) + " " + number(n.bias_param) +
             " running %" + number(n.running_mean) + " %" + number(n.running_var) + " batch %" + number(n.batch_mean) +
-            " %" + number(n.batch_var) + " folded %" + number(n.folded_scale) + " %" + number(n.folded_bias) + "\n";
+            " %" + number(n.batch_var) + " folded %" + number(n.folded_scale) + " %" + number(n.folded_bias);
+    if (n.ema_mean != kNoTensor) {
+      text += " ema %" + number(n.ema_mean) + " %" + number(n.ema_var) + " folded %" + number(n.ema_scale) + " %" +
+              number(n.ema_bias);
+    }
+    text += "\n";
   }
   return text;
 }

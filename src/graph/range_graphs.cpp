@@ -128,6 +128,10 @@ class RangeGraphs {
     Names regions{std::string(region::kWeights), std::string(region::kMomentum)};
     if (has_norms()) regions.emplace_back(region::kBnRunning);
     regions.emplace_back(region::kGrad);
+    if (parts_.options.ema_decay > 0.0) {
+      regions.emplace_back(region::kEma);
+      if (has_norms()) regions.emplace_back(region::kEmaRunning);
+    }
     add(GraphId::SIMPLE_TASK_GRAPH, RangeOp::digest, std::move(regions), {std::string(region::kDigests)});
   }
 

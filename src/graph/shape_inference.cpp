@@ -64,8 +64,9 @@ class ShapeWalk {
     if (info.norm < 0) return;
     const NormInfo& norm = graph_.norms()[static_cast<std::size_t>(info.norm)];
     for (const TensorId tensor :
-         {norm.running_mean, norm.running_var, norm.batch_mean, norm.batch_var, norm.folded_scale, norm.folded_bias}) {
-      shapes_[static_cast<std::size_t>(tensor)] = shape;
+         {norm.running_mean, norm.running_var, norm.batch_mean, norm.batch_var, norm.folded_scale, norm.folded_bias,
+          norm.ema_mean, norm.ema_var, norm.ema_scale, norm.ema_bias}) {
+      if (tensor != kNoTensor) shapes_[static_cast<std::size_t>(tensor)] = shape;
     }
     assign_param(norm.scale_param, shape);
     assign_param(norm.bias_param, shape);
@@ -73,8 +74,8 @@ class ShapeWalk {
 
   void assign_param(std::int32_t param, const Shape& shape) {
     const ParamInfo& info = graph_.params()[static_cast<std::size_t>(param)];
-    for (const TensorId tensor : {info.weight, info.grad, info.momentum}) {
-      shapes_[static_cast<std::size_t>(tensor)] = shape;
+    for (const TensorId tensor : {info.weight, info.grad, info.momentum, info.ema}) {
+      if (tensor != kNoTensor) shapes_[static_cast<std::size_t>(tensor)] = shape;
     }
   }
 

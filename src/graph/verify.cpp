@@ -69,6 +69,10 @@ class Verifier {
     const auto is = [&](TensorId id, TensorRole role) {
       return id >= 0 && id < tensors && graph_.tensor(id).role == role;
     };
+    const bool averages = graph_.options().ema_decay > 0.0;
+    const auto is_average = [&](TensorId id, TensorRole role) {
+      return averages ? is(id, role) && graph_.tensor(id).average : id == kNoTensor;
+    };
     for (std::size_t i = 0; i < graph_.params().size(); ++i) {
       const ParamInfo& param = graph_.params()[i];
       require(is(param.weight, TensorRole::weight) && is(param.grad, TensorRole::grad) &&
@@ -78,6 +82,7 @@ class Verifier {
         require(graph_.tensor(id).param == static_cast<std::int32_t>(i),
                 "parameter '" + param.name + "' is not its tensor's");
       }
+      require(is_average(param.ema, TensorRole::weight), "the average of parameter '" + param.name + "'");
       require(param.bucket >= 0 && param.bucket <= graph_.deep_buckets() &&
                   param.first_layer == (param.bucket == graph_.deep_buckets()),
               "parameter '" + param.name + "' is in bucket " + std::to_string(param.bucket));
@@ -87,6 +92,11 @@ class Verifier {
                   is(norm.batch_mean, TensorRole::batch_mean) && is(norm.batch_var, TensorRole::batch_var) &&
                   is(norm.folded_scale, TensorRole::folded_scale) && is(norm.folded_bias, TensorRole::folded_bias),
               "batch norm '" + norm.name + "' lacks a tensor");
+      require(is_average(norm.ema_mean, TensorRole::running_mean) &&
+                  is_average(norm.ema_var, TensorRole::running_var) &&
+                  is_average(norm.ema_scale, TensorRole::folded_scale) &&
+                  is_average(norm.ema_bias, TensorRole::folded_bias),
+              "the averages of batch norm '" + norm.name + "'");
       const auto params = static_cast<std::int32_t>(graph_.params().size());
       require(norm.scale_param >= 0 && norm.scale_param < params && norm.bias_param >= 0 && norm.bias_param < params,
               "batch norm '" + norm.name + "' lacks a parameter");

@@ -31,6 +31,7 @@ class Layout {
     place_params(names::kMomentum, &ParamInfo::momentum);
     place_norms(names::kBnRunning, &NormInfo::running_mean, &NormInfo::running_var);
     place_norms(names::kBnFolded, &NormInfo::folded_scale, &NormInfo::folded_bias);
+    if (graph_.options().ema_decay > 0.0) place_averages();
     place_block(names::kScalars, names::kScalarCount * kFloatBytes);
     place_block(names::kAccumulators,
                 (names::kAccumulatorShards + std::int64_t{4} * graph_.options().logical_shards) * kDoubleBytes);
@@ -157,6 +158,13 @@ class Layout {
     close(region);
   }
 
+  void place_averages() {
+    place_params(names::kEma, &ParamInfo::ema);
+    if (graph_.options().half_weights) place_block(names::kEmaHalf, layout_.regions.front().size_bytes / 2);
+    place_norms(names::kEmaRunning, &NormInfo::ema_mean, &NormInfo::ema_var);
+    place_norms(names::kEmaFolded, &NormInfo::ema_scale, &NormInfo::ema_bias);
+  }
+
   /// Slots A and B, then the staged tensors, which have room for the largest shard of any variant.
   void place_input() {
     for (const auto& [name, tensor] :
@@ -224,6 +232,12 @@ std::vector<TensorId> digest_tensors(const ComputationGraph& graph) {
     tensors.push_back(norm.running_var);
   }
   add_params(&ParamInfo::grad);
+  if (graph.options().ema_decay == 0.0) return tensors;
+  add_params(&ParamInfo::ema);
+  for (const NormInfo& norm : graph.norms()) {
+    tensors.push_back(norm.ema_mean);
+    tensors.push_back(norm.ema_var);
+  }
   return tensors;
 }
 

@@ -114,12 +114,13 @@ class RegionVerifier {
     }
   }
 
-  /// Weights, gradients and momentum segment by segment; counters like the shard.
+  /// Weights, gradients, momentum and averages segment by segment; counters like the shard.
   void check_inner_layouts() const {
     for (const Region& region : plan_.regions) {
       const std::string weights = std::string(region_name::kWeights) + ".";
       if (region.name.starts_with(weights)) {
-        for (const std::string_view twin : {region_name::kGrad, region_name::kMomentum}) {
+        for (const std::string_view twin : {region_name::kGrad, region_name::kMomentum, region_name::kEma}) {
+          if (twin == region_name::kEma && !plan_.has_region(twin)) continue;
           check_twin(region, region_name::kWeights, region_name::child(twin, region.name.substr(weights.size())), twin);
         }
       }
@@ -235,14 +236,32 @@ class PlanVerifier {
       if (weight != inner(param.grad, region_name::kGrad) || weight != inner(param.momentum, region_name::kMomentum)) {
         fail_plan(plan, "parameter '" + param.name + "' has different places in weights, grad and momentum");
       }
+      if (param.ema != kNoTensor && weight != inner(param.ema, region_name::kEma)) {
+        fail_plan(plan, "parameter '" + param.name + "' has different places in weights and ema");
+      }
+    }
+    for (const NormInfo& norm : graph_.norms()) {
+      for (const auto& [own, average] :
+           {std::pair{norm.running_mean, norm.ema_mean}, {norm.running_var, norm.ema_var}}) {
+        if (average == kNoTensor || inner(own, region_name::kBnRunning) == inner(average, region_name::kEmaRunning)) {
+          continue;
+        }
+        fail_plan(plan, "batch norm '" + norm.name + "' has different places in bn_running and ema_running");
+      }
     }
   }
 
   void check_half_weights(const MemoryPlan& plan) const {
-    const bool has = plan.has_region(region_name::kWeightsHalf);
-    if (has != graph_.options().half_weights) fail_plan(plan, "the region of half weights is missing or surplus");
-    if (has && 2 * plan.region(region_name::kWeightsHalf).size_bytes < plan.region(region_name::kWeights).size_bytes) {
-      fail_plan(plan, "the region of half weights is too small");
+    const bool half = graph_.options().half_weights;
+    check_half_copy(plan, region_name::kWeightsHalf, half);
+    check_half_copy(plan, region_name::kEmaHalf, half && graph_.options().ema_decay > 0.0);
+  }
+
+  void check_half_copy(const MemoryPlan& plan, std::string_view name, bool wanted) const {
+    const bool has = plan.has_region(name);
+    if (has != wanted) fail_plan(plan, "the region '" + std::string(name) + "' of half weights is missing or surplus");
+    if (has && 2 * plan.region(name).size_bytes < plan.region(region_name::kWeights).size_bytes) {
+      fail_plan(plan, "the region '" + std::string(name) + "' of half weights is too small");
     }
   }
 

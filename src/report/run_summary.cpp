@@ -28,7 +28,8 @@ std::string validations(const std::filesystem::path& directory) {
     const ordered_json object = parse(line, (directory / "metrics.jsonl").string() + ":" + std::to_string(number));
     if (object.value("kind", "") != "val") continue;
     out << "  step " << object.value("step", 0) << "  top-1 " << object.value("top1", 0.0) << "  top-5 "
-        << object.value("top5", 0.0) << "  images " << object.value("images", 0) << "\n";
+        << object.value("top5", 0.0) << "  images " << object.value("images", 0)
+        << (object.value("ema", false) ? "  averaged weights" : "") << "\n";
   }
   return out.str();
 }

@@ -11,8 +11,9 @@
 namespace renai {
 namespace {
 
-int digest_region(TensorRole role) {
-  switch (role) {
+int digest_region(const TensorInfo& tensor) {
+  if (tensor.average) return 4;
+  switch (tensor.role) {
     case TensorRole::weight: return 0;
     case TensorRole::momentum: return 1;
     case TensorRole::running_mean:
@@ -48,16 +49,17 @@ StateDigest Audit::measure() {
   }
 
   StateDigest digest;
+  digest.has_ema = engine_->blueprint().graph.options().ema_decay > 0.0;
   digest.tensors.resize(tensors_.size());
   std::memcpy(digest.tensors.data(), host_.data(), tensors_.size() * sizeof(Digest128));
   // Combined in the model's order, so that bucket borders, which move tensors in the arena, change nothing.
-  std::array<std::map<std::pair<std::int32_t, TensorRole>, Digest128>, 4> ordered;
+  std::array<std::map<std::pair<std::int32_t, TensorRole>, Digest128>, kDigestRegions.size()> ordered;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const TensorInfo& tensor = engine_->blueprint().graph.tensor(tensors_[i]);
     const std::int32_t place = tensor.param >= 0 ? tensor.param : tensor.norm;
-    ordered[static_cast<std::size_t>(digest_region(tensor.role))][{place, tensor.role}] = digest.tensors[i];
+    ordered[static_cast<std::size_t>(digest_region(tensor))][{place, tensor.role}] = digest.tensors[i];
   }
-  std::array<std::vector<Digest128>, 4> by_region;
+  std::array<std::vector<Digest128>, kDigestRegions.size()> by_region;
   for (std::size_t r = 0; r < ordered.size(); ++r) {
     for (const auto& [place, value] : ordered[r]) by_region[r].push_back(value);
   }
@@ -82,7 +84,7 @@ void Audit::compare(const StateDigest& own, std::int64_t step) {
     if (odd.empty()) continue;
     const TensorInfo& tensor = engine_->blueprint().graph.tensor(tensors_[i]);
     throw PeerError("the ranks' states differ after step " + std::to_string(step),
-                    std::string("region '") + kDigestRegions[static_cast<std::size_t>(digest_region(tensor.role))] +
+                    std::string("region '") + kDigestRegions[static_cast<std::size_t>(digest_region(tensor))] +
                         "', tensor '" + tensor.name + "': " + name_ranks(odd) +
                         (odd.size() > 1 ? " hold other bits" : " holds other bits"),
                     "check the memory of that host; continue from the last checkpoint with --resume auto");

@@ -24,6 +24,8 @@ GraphOptions graph_options(const Recipe& recipe, const DataShape& data, int worl
   options.weight_decay = static_cast<float>(recipe.weight_decay);
   options.bn_weight_decay = recipe.bn_weight_decay;
   options.clip_norm = static_cast<float>(recipe.clip_norm);
+  options.ema_decay = recipe.ema;
+  options.bn_momentum = static_cast<float>(recipe.bn_momentum);
   options.half_weights = recipe.precision == "bf16" || recipe.precision == "fp16";
   // The range of bf16 is that of fp32: only fp16 loses small gradients.
   options.dynamic_loss_scale = recipe.precision == "fp16";

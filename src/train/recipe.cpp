@@ -195,6 +195,9 @@ void verify_numbers(const Recipe& r) {
           "a probability lies in [0, 1]", "use for example 0.1");
   dropout_rate(r);
   require_at_least("clip-norm", r.clip_norm, 0.0);
+  require(r.ema >= 0.0 && r.ema < 1.0, "ema", toml_number(r.ema), "must lie in [0, 1)", "use for example 0.999");
+  require(r.bn_momentum >= 0.0 && r.bn_momentum <= 1.0, "bn-momentum", toml_number(r.bn_momentum), "must lie in [0, 1]",
+          "use for example 0.1");
   require_at_least<std::int64_t>("val-resolution", r.val_resolution, 0);
   require(r.bucket_mib > 0.0, "bucket-mib", toml_number(r.bucket_mib), "must be above 0", "use for example 4");
   require_at_least<std::int64_t>("verify-every", r.verify_every, 0);

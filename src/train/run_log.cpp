@@ -64,6 +64,11 @@ std::string to_json(const Summary& s) {
   object["val_top1"] = number(s.val_top1);
   object["val_top5"] = number(s.val_top5);
   object["val_loss"] = number(s.val_loss);
+  if (!std::isnan(s.val_top1_ema)) {
+    object["val_top1_ema"] = number(s.val_top1_ema);
+    object["val_top5_ema"] = number(s.val_top5_ema);
+    object["val_loss_ema"] = number(s.val_loss_ema);
+  }
   object["val_images"] = s.val_images;
   object["images_per_second_median"] = number(s.images_per_second_median);
   object["startup_seconds"] = s.startup_seconds;
@@ -167,8 +172,9 @@ void RunLog::validation(const ValLine& line) {
                          {"top5", line.top5}, {"loss", number(line.loss)}, {"images", line.images}, {"ema", line.ema}};
   metrics_ << object.dump() << '\n' << std::flush;
   end_progress();
-  std::printf("validation after step %lld: top-1 %.4f  top-5 %.4f  loss %.4f  (%lld images)\n",
-              static_cast<long long>(line.step), line.top1, line.top5, line.loss, static_cast<long long>(line.images));
+  std::printf("validation after step %lld%s: top-1 %.4f  top-5 %.4f  loss %.4f  (%lld images)\n",
+              static_cast<long long>(line.step), line.ema ? ", averaged weights" : "", line.top1, line.top5, line.loss,
+              static_cast<long long>(line.images));
   std::fflush(stdout);
 }
 

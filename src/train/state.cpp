@@ -1,6 +1,7 @@
 #include "renai/train/state.hpp"
 
 #include <cstring>
+#include <tuple>
 
 #include "initial_values.hpp"
 #include "renai/base/error.hpp"
@@ -135,10 +136,14 @@ void initialize_state(Engine& engine, std::uint64_t seed) {
     const ParamLayout& layout = layouts[i];
     if (!layout.parts.empty()) values = to_stored(values, layout.parts);
     upload_floats(engine, plan.tensor(param.weight), values);
+    if (param.ema != kNoTensor) upload_floats(engine, plan.tensor(param.ema), values);
   }
   for (const NormInfo& norm : graph.norms()) {
-    const DTensor& var = plan.tensor(norm.running_var);
-    upload_floats(engine, var, std::vector<float>(static_cast<std::size_t>(var.shape.elems()), 1.0f));
+    for (const TensorId id : {norm.running_var, norm.ema_var}) {
+      if (id == kNoTensor) continue;
+      const DTensor& var = plan.tensor(id);
+      upload_floats(engine, var, std::vector<float>(static_cast<std::size_t>(var.shape.elems()), 1.0f));
+    }
   }
   std::vector<float> scalars(region_name::kScalarCount, 0.0f);
   scalars[region_name::kScalarLossScale] = graph.options().dynamic_loss_scale ? region_name::kInitialLossScale : 1.0f;
@@ -159,12 +164,19 @@ StateDict gather_state(Engine& engine, const Progress& progress) {
       state.groups["optimizer"].push_back(
           gather_param(engine, layouts[i], param.name + ".momentum", plan.tensor(param.momentum)));
     }
+    if (param.ema != kNoTensor) {
+      state.groups["ema"].push_back(gather_param(engine, layouts[i], param.name, plan.tensor(param.ema)));
+    }
   }
   for (const NormInfo& norm : graph.norms()) {
     const ParamLayout& layout = layouts[static_cast<std::size_t>(norm.scale_param)];
-    auto& group = state.groups["bn_running"];
-    group.push_back(gather_param(engine, layout, norm.name + ".running_mean", plan.tensor(norm.running_mean)));
-    group.push_back(gather_param(engine, layout, norm.name + ".running_var", plan.tensor(norm.running_var)));
+    const auto gather = [&](const char* group, TensorId mean, TensorId var) {
+      auto& tensors = state.groups[group];
+      tensors.push_back(gather_param(engine, layout, norm.name + ".running_mean", plan.tensor(mean)));
+      tensors.push_back(gather_param(engine, layout, norm.name + ".running_var", plan.tensor(var)));
+    };
+    gather("bn_running", norm.running_mean, norm.running_var);
+    if (norm.ema_mean != kNoTensor) gather("ema", norm.ema_mean, norm.ema_var);
   }
   std::vector<float> scalars(region_name::kScalarCount);
   engine.download(plan.region(region_name::kScalars).offset_bytes, std::as_writable_bytes(std::span(scalars)));
@@ -176,6 +188,16 @@ StateDict gather_state(Engine& engine, const Progress& progress) {
   return state;
 }
 
+StateDict averages_as_weights(StateDict state, const std::string& file) {
+  const auto averages = state.groups.find("ema");
+  if (averages == state.groups.end()) {
+    throw UserError(file + " with --ema", "it holds no averaged weights: its run had no --ema",
+                    "evaluate its weights, or train with --ema");
+  }
+  state.groups["weights"] = averages->second;
+  return state;
+}
+
 Progress restore_state(Engine& engine, const StateDict& state, const std::string& file, bool weights_only) {
   const Blueprint& blueprint = engine.blueprint();
   const ComputationGraph& graph = blueprint.graph;
@@ -184,8 +206,13 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
   refuse_surplus(graph, state, file);
   for (std::size_t i = 0; i < graph.params().size(); ++i) {
     const ParamInfo& param = graph.params()[i];
-    restore_param(engine, layouts[i], require_tensor(state, "weights", param.name, layouts[i].logical, file),
-                  plan.tensor(param.weight));
+    const StateTensor& weight = require_tensor(state, "weights", param.name, layouts[i].logical, file);
+    restore_param(engine, layouts[i], weight, plan.tensor(param.weight));
+    if (param.ema != kNoTensor) {
+      const StateTensor& average =
+          weights_only ? weight : require_tensor(state, "ema", param.name, layouts[i].logical, file);
+      restore_param(engine, layouts[i], average, plan.tensor(param.ema));
+    }
     if (!weights_only && param.momentum != kNoTensor) {
       restore_param(engine, layouts[i],
                     require_tensor(state, "optimizer", param.name + ".momentum", layouts[i].logical, file),
@@ -193,16 +220,18 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
     }
   }
   for (const NormInfo& norm : graph.norms()) {
-    for (const auto& [suffix, id] :
-         {std::pair{".running_mean", norm.running_mean}, {".running_var", norm.running_var}}) {
-      const DTensor& place = plan.tensor(id);
+    for (const auto& [suffix, id, ema] : {std::tuple{".running_mean", norm.running_mean, norm.ema_mean},
+                                          {".running_var", norm.running_var, norm.ema_var}}) {
       const std::string name = norm.name + suffix;
       const bool in_weights = state.find("weights", name) != nullptr;
       if (weights_only && !in_weights && state.find("bn_running", name) == nullptr) continue;
       const ParamLayout& layout = layouts[static_cast<std::size_t>(norm.scale_param)];
       const StateTensor& tensor =
           require_tensor(state, in_weights ? "weights" : "bn_running", name, layout.logical, file);
-      restore_param(engine, layout, tensor, place);
+      restore_param(engine, layout, tensor, plan.tensor(id));
+      if (ema == kNoTensor) continue;
+      const StateTensor& average = weights_only ? tensor : require_tensor(state, "ema", name, layout.logical, file);
+      restore_param(engine, layout, average, plan.tensor(ema));
     }
   }
   refresh_half_weights(engine);

@@ -15,7 +15,8 @@
 //             wait shard_done; CAST_FIRST_GRAD; record merged
 //   COMM      after the last shard: wait bucket[b] or its merge; DEEP_COMM part b; ...
 //             FIRST_COMM; STATS_COMM; record comm_done
-//   UPDATE    wait comm_done or shard_done; check, optimizer, half weights, statistics, metrics; record step_done
+//   UPDATE    wait comm_done or shard_done; check, optimizer, half weights, statistics, averages, metrics;
+//             record step_done
 //
 // The next step's zero_done stands behind all of that on UPDATE, so its forward pass sees the new weights of either
 // precision.
@@ -27,6 +28,7 @@ constexpr std::array<GraphId, 2> kTransfer{GraphId::TRANSFER_A, GraphId::TRANSFE
 constexpr std::array<GraphId, 2> kFirstForward{GraphId::FIRST_LAYER_FWD_A, GraphId::FIRST_LAYER_FWD_B};
 constexpr std::array<GraphId, 2> kFirstBackward{GraphId::FIRST_LAYER_BWD_A, GraphId::FIRST_LAYER_BWD_B};
 constexpr std::array<GraphId, 2> kInference{GraphId::INF_MAIN_A, GraphId::INF_MAIN_B};
+constexpr std::array<GraphId, 2> kEmaInference{GraphId::INF_EMA_A, GraphId::INF_EMA_B};
 constexpr std::chrono::milliseconds kHostPatience{100};
 /// Jobs submitted ahead of the one consumed: both staging buffers and one queued.
 constexpr std::int64_t kJobsAhead = 3;
@@ -77,8 +79,10 @@ bool StepSchedule::advance(Cursor& cursor) const {
   cursor.local_shard = 0;
   if (cursor.validation) {
     if (++cursor.batch < val_sampler_->split().batches()) return true;
-    cursor.validation = false;
     cursor.batch = 0;
+    cursor.ema = !cursor.ema && recipe_->ema > 0.0;
+    if (cursor.ema) return true;
+    cursor.validation = false;
     return cursor.step < total_steps_;
   }
   ++cursor.step;
@@ -181,6 +185,7 @@ void StepSchedule::finish_step(std::int64_t step, int variant, bool last) {
   engine_->launch(variant, GraphId::OPTIMIZER);
   engine_->launch(variant, GraphId::CAST_MAIN);
   engine_->launch(variant, GraphId::UPDATE_STATS);
+  engine_->launch(variant, GraphId::EMA_UPDATE);
   engine_->launch(variant, last ? GraphId::ACCUM_METRICS_TRAIN_LAST : GraphId::ACCUM_METRICS);
   update.record(*step_done_[static_cast<std::size_t>(step % kStepsInFlight)]);
 }
@@ -217,7 +222,7 @@ void StepSchedule::launch_step(std::int64_t step) {
   finish_step(step, variant, last);
 }
 
-ValidationResult StepSchedule::validate(std::int64_t step) {
+ValidationResult StepSchedule::validate(std::int64_t step, bool ema) {
   const Blueprint& blueprint = engine_->blueprint();
   Stream& compute = engine_->stream(StreamId::COMPUTE);
   Stream& update = engine_->stream(StreamId::UPDATE);
@@ -226,6 +231,7 @@ ValidationResult StepSchedule::validate(std::int64_t step) {
   const int base = blueprint.validation_variant(false);
 
   engine_->launch(base, GraphId::UPDATE_BN_INF_PARAMS);
+  if (ema) engine_->launch(base, GraphId::CAST_EMA);
   engine_->launch(base, GraphId::CLEAR_METRICS);
   update.record(*accumulated_);
   for (std::int64_t batch = 0; batch < batches; ++batch) {
@@ -238,7 +244,7 @@ ValidationResult StepSchedule::validate(std::int64_t step) {
       transfer(buffer, job, variant);
       compute.wait(*transferred_[x]);
       compute.wait(*accumulated_);
-      engine_->launch(variant, kInference[x]);
+      engine_->launch(variant, ema ? kEmaInference[x] : kInference[x]);
       compute.record(*slot_free_[x]);
       compute.record(*inference_done_);
       update.wait(*inference_done_);

@@ -235,10 +235,28 @@ struct DeepLearningTask::Impl {
     if (progress.step > first_step && saved_step != progress.step) save(progress.step, nullptr);
   }
 
+  /// Of the weights; with --ema their averages are validated and logged as well.
   ValidationResult run_validation() {
     drain(true);
     close_window();
-    const ValidationResult result = schedule->validate(progress.step);
+    const ValidationResult result = note_validation(false);
+    summary.val_top1 = result.top1;
+    summary.val_top5 = result.top5;
+    summary.val_loss = result.loss;
+    summary.val_images = result.images;
+    if (options.recipe->ema > 0.0) {
+      const ValidationResult averages = note_validation(true);
+      summary.val_top1_ema = averages.top1;
+      summary.val_top5_ema = averages.top5;
+      summary.val_loss_ema = averages.loss;
+    }
+    window = Window{};
+    window.waited = schedule->data_wait();
+    return result;
+  }
+
+  ValidationResult note_validation(bool ema) {
+    const ValidationResult result = schedule->validate(progress.step, ema);
     ValLine line;
     line.step = progress.step;
     line.epoch = epoch_of(progress.step);
@@ -246,15 +264,10 @@ struct DeepLearningTask::Impl {
     line.top1 = result.top1;
     line.top5 = result.top5;
     line.loss = result.loss;
+    line.ema = ema;
     options.log->validation(line);
     if (trace)
-      trace->write_validation(progress.step, result.loss, result.top1_hits, static_cast<double>(result.images));
-    summary.val_top1 = result.top1;
-    summary.val_top5 = result.top5;
-    summary.val_loss = result.loss;
-    summary.val_images = result.images;
-    window = Window{};
-    window.waited = schedule->data_wait();
+      trace->write_validation(progress.step, result.loss, result.top1_hits, static_cast<double>(result.images), ema);
     return result;
   }
 

@@ -103,18 +103,20 @@ void TraceWriter::write(const TraceStep& step) {
   for (const std::size_t r : {std::size_t{3}, std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
     line[kDigestRegions[r]] = step.digest.regions[r].hex();
   }
+  if (step.digest.has_ema) line[kDigestRegions[4]] = step.digest.regions[4].hex();
   line["loss_value"] = step.loss;
   line["ids"] = step.sample_ids;
   put(line.dump());
 }
 
-void TraceWriter::write_validation(std::int64_t step, double loss, double top1_hits, double images) {
+void TraceWriter::write_validation(std::int64_t step, double loss, double top1_hits, double images, bool ema) {
   ordered_json line;
   line["kind"] = "val";
   line["step"] = step;
   line["loss"] = double_bits(loss);
   line["top1_hits"] = double_bits(top1_hits);
   line["images"] = images;
+  if (ema) line["ema"] = true;
   put(line.dump());
 }
 

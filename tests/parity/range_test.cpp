@@ -335,6 +335,39 @@ TEST_F(RangeParity, UpdateStatisticsTakesTheMeanOfTheShards) {
   EXPECT_EQ(harness.get(norm_.running_mean), new_mean);
 }
 
+/// The first update that is not skipped takes the values; the others are PyTorch's, each product rounded.
+TEST_F(RangeParity, AveragesFollowTheirValues) {
+  RangeParams params;
+  params.ema_decay = 0.75;
+  OpHarness& harness = build(RangeOp::ema, params, {"weights", "scalars"}, {"momentum"});
+  harness.clear();
+  float& skip = harness.region_floats(names::kScalars)[names::kScalarSkip];
+  float& skipped = harness.region_floats(names::kScalars)[names::kScalarSkippedSteps];
+  std::vector<float> w = fill(weight_.weight), b = fill(bias_.weight);
+  const auto run = [&](std::int64_t step) {
+    control_.step = step;
+    harness.set_control(control_);
+    harness.run();
+  };
+  skip = skipped = 1.0f;
+  run(0);
+  EXPECT_EQ(harness.get(weight_.momentum), std::vector<float>(w.size(), 0.0f)) << "a skipped step changes nothing";
+  skip = 0.0f;
+  run(1);
+  EXPECT_EQ(harness.get(weight_.momentum), w);
+  EXPECT_EQ(harness.get(bias_.momentum), b);
+  std::vector<float> wanted = w;
+  for (std::int64_t step = 2; step < 5; ++step) {
+    w = fill(weight_.weight);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const volatile float kept = 0.75f * wanted[i], added = 0.25f * w[i];
+      wanted[i] = kept + added;
+    }
+    run(step);
+    EXPECT_EQ(harness.get(weight_.momentum), wanted) << "step " << step;
+  }
+}
+
 TEST_F(RangeParity, FoldedBatchNormIsTheNormOfRunningStatistics) {
   OpHarness& harness = build(RangeOp::fold_batch_norm, {}, {"bn_running", "weights"}, {"bn_folded"});
   harness.poison();

@@ -24,6 +24,7 @@ GraphOptions graph_options(const StepHarnessOptions& options) {
   result.momentum = options.momentum;
   result.nesterov = options.nesterov;
   result.weight_decay = options.weight_decay;
+  result.ema_decay = options.ema_decay;
   return result;
 }
 
@@ -180,6 +181,11 @@ std::vector<float> StepHarness::momentum(const std::string& name) const {
   return read_param(info, info.momentum);
 }
 
+std::vector<float> StepHarness::average(const std::string& name) const {
+  const ParamInfo& info = find_param(name);
+  return read_param(info, info.ema);
+}
+
 void StepHarness::set_param(const std::string& name, std::span<const float> values) {
   const ParamInfo& info = find_param(name);
   write_param(info, info.weight, values);
@@ -249,8 +255,8 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
     launch(GraphId::CAST_DEEP_GRAD);
     launch(GraphId::CAST_FIRST_GRAD);
   }
-  for (const GraphId id :
-       {GraphId::NAN_CHECK_AND_GRAD_SCALING, GraphId::OPTIMIZER, GraphId::UPDATE_STATS, GraphId::ACCUM_METRICS}) {
+  for (const GraphId id : {GraphId::NAN_CHECK_AND_GRAD_SCALING, GraphId::OPTIMIZER, GraphId::UPDATE_STATS,
+                           GraphId::EMA_UPDATE, GraphId::ACCUM_METRICS}) {
     launch(id);
   }
   all_->from_device(stream);

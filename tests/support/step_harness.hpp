@@ -22,6 +22,7 @@ struct StepHarnessOptions {
   float lr = 0.1f, momentum = 0.9f, weight_decay = 0.0f;
   bool nesterov = false;
   float label_smoothing = 0.0f;
+  double ema_decay = 0.0;
   InputParams input;
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
   bool reuse_slots = true;
@@ -46,6 +47,8 @@ class StepHarness {
   /// The gradient of the step's mean loss, as the optimizer saw it.
   std::vector<float> grad(const std::string& name) const;
   std::vector<float> momentum(const std::string& name) const;
+  /// The exponential average of a parameter, with `ema_decay`.
+  std::vector<float> average(const std::string& name) const;
   void set_param(const std::string& name, std::span<const float> values);
   void set_momentum(const std::string& name, std::span<const float> values);
   /// "bn1.running_mean", "bn1.running_var".

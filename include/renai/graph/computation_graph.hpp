@@ -46,6 +46,7 @@ struct TensorInfo {
   TensorRole role = TensorRole::activation;
   std::int32_t param = -1;  ///< Index into params for weight, grad, momentum.
   std::int32_t norm = -1;   ///< Index into norms for batch-norm roles.
+  bool average = false;     ///< The exponential average (EMA) of what the role says, or made from it.
 };
 
 enum class ParamKind : std::uint8_t { conv_weight, linear_weight, bias, bn_scale, bn_bias };
@@ -60,6 +61,7 @@ struct ParamInfo {
   bool zero_init = false;
   int bucket = 0;  ///< Deep buckets 0..B-1; first-layer parameters: B (the last bucket).
   TensorId weight = kNoTensor, grad = kNoTensor, momentum = kNoTensor;
+  TensorId ema = kNoTensor;  ///< Average of the weight; kNoTensor where the graph has none.
 };
 
 struct NormInfo {
@@ -68,6 +70,8 @@ struct NormInfo {
   std::int32_t scale_param = -1, bias_param = -1;
   TensorId running_mean = kNoTensor, running_var = kNoTensor, batch_mean = kNoTensor, batch_var = kNoTensor,
            folded_scale = kNoTensor, folded_bias = kNoTensor;
+  /// Averages of the running statistics and what is folded from them; kNoTensor where the graph has none.
+  TensorId ema_mean = kNoTensor, ema_var = kNoTensor, ema_scale = kNoTensor, ema_bias = kNoTensor;
 };
 
 struct ComputeNode {
@@ -112,6 +116,8 @@ struct GraphOptions {
   float weight_decay = 0.0f;
   bool bn_weight_decay = false;  ///< Also decay batch-norm parameters and biases.
   float clip_norm = 0.0f;
+  double ema_decay = 0.0;            ///< 0: no exponential average of weights and running statistics.
+  float bn_momentum = 0.0f;          ///< Of every batch norm; 0: each layer's own.
   bool half_weights = false;         ///< Keep a half-precision copy of the weights for the kernels (CAST_MAIN).
   bool dynamic_loss_scale = false;   ///< The gradient of the loss is scaled, by a factor that grows and shrinks.
   std::vector<int> bucket_of_param;  ///< From plan::assign_buckets; empty: one deep bucket.

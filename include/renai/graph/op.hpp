@@ -125,8 +125,10 @@ enum class RangeOp : std::uint8_t {
   sgd,                 ///< in: grad w momentum scalars; out: w momentum. Skipped when scalars.skip.
   update_statistics,   ///< in: bn_batch, scalars; out: bn_running. Mean over V shards, one running update; skipped
                        ///< likewise.
+  ema,                 ///< in: values..., scalars; out: averages, one for each of the values. average = decay * average
+                       ///< + (1 - decay) * value, the value itself in the first update; skipped likewise.
   cast_weights,        ///< in: weights; out: weights_half. Rounds every element to the kernel book's half type.
-  fold_batch_norm,     ///< in: bn_running, weights; out: bn_folded.
+  fold_batch_norm,     ///< in: bn_running, weights; out: bn_folded; or the three regions of the averages (ema).
   accumulate,          ///< in: metrics, scalars; out: accumulators. By control.phase (and control.shard in validation).
   clear_accumulators,  ///< out: accumulators.
   reduce_accumulators,  ///< in/out: accumulators. Gathers each shard's validation sums, then adds them in tree order.
@@ -139,6 +141,7 @@ struct RangeParams {
   bool nesterov = false;
   float weight_decay = 0.0f;
   float clip_norm = 0.0f;  ///< 0: off.
+  double ema_decay = 0.0;
   int logical_shards = 1;
   int local_shards = 1;
   /// check_and_scale: a step that is not finite shrinks the loss scale by `backoff`, down to `floor`; `interval` good

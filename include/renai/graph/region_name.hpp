@@ -20,6 +20,11 @@ inline constexpr std::string_view kShardValues = "shard";  // parent of grad, me
 inline constexpr std::string_view kCounter = "counter";    // + level; same inner layout as shard
 inline constexpr std::string_view kBnRunning = "bn_running";
 inline constexpr std::string_view kBnFolded = "bn_folded";
+// Exponential averages (--ema): of the weights, with their inner layout, and of the running statistics, with theirs.
+inline constexpr std::string_view kEma = "ema";
+inline constexpr std::string_view kEmaHalf = "ema_half";  // as weights_half
+inline constexpr std::string_view kEmaRunning = "ema_running";
+inline constexpr std::string_view kEmaFolded = "ema_folded";
 inline constexpr std::string_view kScalars = "scalars";            // 16 f32, see kScalar*
 inline constexpr std::string_view kAccumulators = "accumulators";  // f64: train[4], total[4], validation[V][4]
 inline constexpr std::string_view kDigests = "digests";

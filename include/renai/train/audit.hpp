@@ -12,11 +12,12 @@
 namespace renai {
 
 /// Regions with a digest, in the order of traces.
-inline constexpr std::array<const char*, 4> kDigestRegions{"weights", "optimizer", "bn_running", "grad"};
+inline constexpr std::array<const char*, 5> kDigestRegions{"weights", "optimizer", "bn_running", "grad", "ema"};
 
 struct StateDigest {
-  std::vector<Digest128> tensors;    ///< In the order of the plan's digest_tensors().
-  std::array<Digest128, 4> regions;  ///< Combined by kDigestRegions.
+  std::vector<Digest128> tensors;                        ///< In the order of the plan's digest_tensors().
+  std::array<Digest128, kDigestRegions.size()> regions;  ///< Combined by kDigestRegions.
+  bool has_ema = false;                                  ///< Otherwise the last of the regions says nothing.
 };
 
 class Audit {

@@ -51,6 +51,8 @@ struct Recipe {
   std::string init = "model";
   bool zero_gamma = false;
   double clip_norm = 0.0;
+  double ema = 0.0;
+  double bn_momentum = 0.0;
   std::string resolution;
   std::int64_t val_resolution = 0;
   std::uint64_t seed = 1;
@@ -98,6 +100,8 @@ struct Recipe {
     f("augment", r.augment, "none, flip, crop4, or a list such as crop4,flip", true);
     visit_regularisation(r, f);
     f("clip-norm", r.clip_norm, "largest global gradient norm (0: off)", true);
+    f("ema", r.ema, "decay of an exponential moving average of weights and running statistics (0: off)", true);
+    f("bn-momentum", r.bn_momentum, "share of a step in batch norm's running statistics (0: each layer's own)", true);
     f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
     f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
     f("seed", r.seed, "seed of weights, order and augmentation", true);

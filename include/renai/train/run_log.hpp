@@ -39,6 +39,7 @@ struct Summary {
   std::uint64_t seed = 0;
   double train_loss = 0;
   double val_top1 = kNone, val_top5 = kNone, val_loss = kNone;  ///< null in JSON where nothing was validated.
+  double val_top1_ema = kNone, val_top5_ema = kNone, val_loss_ema = kNone;  ///< Of the averages; absent without --ema.
   std::int64_t val_images = 0;
   double images_per_second_median = 0, startup_seconds = 0, capture_seconds = 0;
   std::int64_t peak_device_bytes = 0;

@@ -32,10 +32,16 @@ struct Progress {
   std::int64_t skipped_steps = 0;
 };
 
-/// Weights, momentum, running statistics and progress (with the loss scale), by torchvision names.
+/// Weights, momentum, running statistics, their averages (group `ema`, where the graph has them) and progress (with the
+/// loss scale), by torchvision names.
 StateDict gather_state(Engine& engine, const Progress& progress);
 /// Errors: DataError naming the first missing, surplus or misshapen tensor. `weights_only` leaves optimizer and
 /// progress as they are and accepts files without running statistics.
+/// Averages start as a copy of the weights and statistics then.
 Progress restore_state(Engine& engine, const StateDict& state, const std::string& file, bool weights_only);
+
+/// The state with the group `ema`, which holds weights and running statistics, in place of the weights.
+/// Errors: UserError where there is no such group.
+StateDict averages_as_weights(StateDict state, const std::string& file);
 
 }  // namespace renai

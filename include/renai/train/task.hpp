@@ -42,8 +42,9 @@ class StepSchedule {
   void begin(std::int64_t first_step, std::int64_t total_steps);
   /// Launches one training step. Returns at once, except while a staging buffer is not ready.
   void launch_step(std::int64_t step);
-  /// Launches a validation and waits for its sums.
-  ValidationResult validate(std::int64_t step);
+  /// Launches a validation, with the weights or with their averages, and waits for its sums. With --ema each validation
+  /// of the run is one with the weights, then one with the averages.
+  ValidationResult validate(std::int64_t step, bool ema = false);
   /// Whether step `step` has finished; or waits for it. Errors: the failure of the work.
   bool step_done(std::int64_t step) const;
   void wait_step(std::int64_t step) const;
@@ -59,6 +60,7 @@ class StepSchedule {
  private:
   struct Cursor {
     bool validation = false;
+    bool ema = false;  ///< Which of the two passes of a validation.
     std::int64_t step = 0, batch = 0;
     int local_shard = 0;
   };

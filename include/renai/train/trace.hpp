@@ -27,7 +27,7 @@ class TraceWriter {
   TraceWriter(const std::filesystem::path& path, const std::vector<std::pair<std::string, std::string>>& header,
               std::int64_t first_step = 0);
   void write(const TraceStep& step);
-  void write_validation(std::int64_t step, double loss, double top1_hits, double images);
+  void write_validation(std::int64_t step, double loss, double top1_hits, double images, bool ema = false);
 
  private:
   std::filesystem::path path_;

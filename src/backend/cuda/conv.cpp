@@ -145,9 +145,17 @@ Offer<Kernel> make_weights(const Leaf& leaf, const Site& site) {
 const void* matrix_operand(const Leaf& leaf, const Operands& at, std::size_t input) {
   if (!leaf.half()) return at.inputs[input];
   const BindContext& context = *at.context;
-  const std::byte* weights = context.at(context.plan->region(region_name::kWeights));
-  const std::ptrdiff_t inside = at.inputs[input] - weights;
-  return context.at(context.plan->region(region_name::kWeightsHalf)) + inside / 2;
+  const auto half_of = [&](std::string_view whole, std::string_view half) -> const void* {
+    if (!context.plan->has_region(whole)) return nullptr;
+    const Region& region = context.plan->region(whole);
+    const std::ptrdiff_t inside = at.inputs[input] - context.at(region);
+    if (inside < 0 || inside >= region.size_bytes) return nullptr;
+    return context.at(context.plan->region(half)) + inside / 2;
+  };
+  const void* weights = half_of(region_name::kWeights, region_name::kWeightsHalf);
+  const void* operand = weights != nullptr ? weights : half_of(region_name::kEma, region_name::kEmaHalf);
+  RENAI_CHECK(operand != nullptr, "a matrix operand lies among the weights or their averages");
+  return operand;
 }
 
 std::int64_t stored_channels(const Leaf& leaf, const ComputationGraph& graph, const Uses& uses, TensorId tensor,

@@ -44,7 +44,7 @@ struct Leaf {
 
 inline cudaStream_t queue_of(const Operands& at) { return static_cast<cudaStream_t>(at.queue); }
 
-/// Where matrix kernels read a parameter: the parameter itself, or its half copy (region "weights_half").
+/// Where matrix kernels read a parameter or its average: there, or in the half copy (weights_half, ema_half).
 const void* matrix_operand(const Leaf& leaf, const Operands& at, std::size_t input);
 
 /// Stored channels of the network's input: half-precision convolutions want 8 of them, the rest zero. Any other tensor,

@@ -38,6 +38,7 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
       case RangeOp::check_and_scale: return check_and_scale();
       case RangeOp::sgd: return sgd();
       case RangeOp::update_statistics: return update_statistics();
+      case RangeOp::ema: return average();
       case RangeOp::cast_weights: return cast_weights();
       case RangeOp::fold_batch_norm: return fold_batch_norm();
       case RangeOp::accumulate: return accumulate();
@@ -93,6 +94,16 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
     cuda::launch_update_statistics(pairs, node_.params.logical_shards, scalars(), queue_);
   }
 
+  void average() {
+    for (std::size_t i = 0; i < node_.outputs.size(); ++i) {
+      const cuda::FloatSpan values = values_of(node_.inputs.at(i)), averages = values_of(node_.outputs[i]);
+      RENAI_CHECK(values.elems == averages.elems, "'" + node_.name + "': values and averages have equal layouts");
+      cuda::launch(
+          cuda::Average{values.data, averages.data, values.elems, node_.params.ema_decay, control(), scalars()},
+          queue_);
+    }
+  }
+
   void cast_weights() {
     const cuda::FloatSpan weights = values_of(node_.inputs.at(0));
     const Region& half = region(node_.outputs.at(0));
@@ -102,13 +113,10 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
 
   void fold_batch_norm() {
     std::vector<cuda::FoldedNorm> folds;
-    for (const NormInfo& norm : context_.graph->norms()) {
-      const auto weight = [&](std::int32_t param) {
-        return tensor(context_.graph->params()[static_cast<std::size_t>(param)].weight);
-      };
-      folds.push_back({tensor(norm.running_mean), tensor(norm.running_var), weight(norm.scale_param),
-                       weight(norm.bias_param), tensor(norm.folded_scale), tensor(norm.folded_bias),
-                       plan_.tensor(norm.running_mean).shape.elems(), norm.eps});
+    for (const FoldTensors& fold : folds_of_node()) {
+      folds.push_back({tensor(fold.mean), tensor(fold.var), tensor(fold.scale), tensor(fold.bias),
+                       tensor(fold.folded_scale), tensor(fold.folded_bias), plan_.tensor(fold.mean).shape.elems(),
+                       fold.eps});
     }
     cuda::launch_fold_batch_norm(folds, queue_);
   }

@@ -38,6 +38,14 @@ TEST(GraphAtlas, DefaultRecipeHasPinnedCounts) {
   EXPECT_EQ(counts(1, false), (Counts{114, 114, 0}));
 }
 
+/// Averages add EMA_UPDATE, and INF_EMA in two slots for both validation variants.
+TEST(GraphAtlas, AveragesAddFiveCaptures) {
+  PlanOptions options;
+  options.ema_decay = 0.5;
+  const PlanCase plan(options);
+  EXPECT_EQ(counts_of(build_atlas(plan.graph, plan.specs)), (Counts{6 * 16 + 28, 16 + 18, 90}));
+}
+
 TEST(GraphAtlas, AScheduleOfThreeResolutionsHasEightVariants) {
   const PlanCase plan(PlanOptions{"resnet9", 1, false, 1 << 20, {{32, 0}, {36, 1}, {40, 2}}});
   const GraphAtlas atlas = build_atlas(plan.graph, plan.specs);

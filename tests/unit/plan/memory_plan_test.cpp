@@ -116,6 +116,40 @@ TEST(MemoryPlan, HalfWeightsFollowTheWeights) {
   EXPECT_FALSE(PlanCase().plans[0].has_region(names::kWeightsHalf));
 }
 
+/// Averages lie as what they are averages of, and inference with them needs no activations of its own.
+TEST(MemoryPlan, AveragesFollowWeightsAndRunningStatistics) {
+  PlanOptions options{"resnet9", 2};
+  options.half_weights = true;
+  const std::int64_t without = PlanCase(options).plans[0].transient_bytes;
+  options.ema_decay = 0.5;
+  const PlanCase plan(options);
+  const MemoryPlan& first = plan.plans[0];
+  EXPECT_NO_THROW(verify(plan.request, plan.plans));
+  EXPECT_EQ(first.transient_bytes, without);
+  for (const auto& [own, average] : {std::pair{names::kWeights, names::kEma},
+                                     {names::kWeightsHalf, names::kEmaHalf},
+                                     {names::kBnRunning, names::kEmaRunning},
+                                     {names::kBnFolded, names::kEmaFolded}}) {
+    EXPECT_EQ(first.region(own).size_bytes, first.region(average).size_bytes) << own;
+  }
+  for (const auto change : {+[](MemoryPlan&one, const ComputationGraph&graph) {
+                              one.tensors[static_cast<std::size_t>(graph.params()[0].ema)].offset_bytes += 256;
+                            },
+                            +[](MemoryPlan&one, const ComputationGraph&graph) {
+                              const NormInfo& norm = graph.norms()[0];
+                              std::swap(one.tensors[static_cast<std::size_t>(norm.ema_mean)].offset_bytes,
+                                        one.tensors[static_cast<std::size_t>(norm.ema_var)].offset_bytes);
+                            },
+                            +[](MemoryPlan&one, const ComputationGraph&) {
+                              std::erase_if(one.regions, [](const Region& r) { return r.name == names::kEmaHalf; });
+                            }}) {
+    std::vector<MemoryPlan> damaged = plan.plans;
+    for (MemoryPlan& one : damaged) change(one, plan.graph);
+    EXPECT_THROW(verify(plan.request, damaged), InternalError);
+  }
+  for (const Region& region : PlanCase().plans[0].regions) EXPECT_FALSE(region.name.starts_with("ema")) << region.name;
+}
+
 TEST(MemoryPlan, SegmentsHoldTheirParametersInOrder) {
   const PlanCase plan(PlanOptions{"resnet9", 2, false, 1 << 20});
   const MemoryPlan& first = plan.plans[0];

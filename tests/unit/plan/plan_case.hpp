@@ -18,6 +18,7 @@ struct PlanOptions {
   std::int64_t train_samples = 60000, val_samples = 10000, global_batch = 128;
   bool workspaces = true;
   bool half_weights = false;
+  double ema_decay = 0.0;
 };
 
 inline bool may_be_half(TensorRole role) {
@@ -44,6 +45,7 @@ inline ComputationGraph build_graph(const PlanOptions& options, const std::vecto
   features.world_size = options.world_size;
   features.parallel_branches = options.branches;
   features.half_weights = options.half_weights;
+  features.ema_decay = options.ema_decay;
   const ModelSpec model = load_model(options.model);
   const ComputationGraph draft = build_computation_graph(model, features);
   features.bucket_of_param =

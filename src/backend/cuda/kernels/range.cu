@@ -105,6 +105,42 @@ __global__ void __launch_bounds__(kThreads) sgd(SgdArgs args) {
   }
 }
 
+// --- exponential average ---
+
+struct AverageArgs {
+  const float* values;
+  float* averages;
+  Split parts;
+  float keep, share;
+  const ControlBlock* control;
+  const float* scalars;
+};
+
+/// Rounded as host_range::average.
+__device__ float average_element(float average, float value, const AverageArgs& args) {
+  return __fadd_rn(__fmul_rn(args.keep, average), __fmul_rn(args.share, value));
+}
+
+__global__ void __launch_bounds__(kThreads) average(AverageArgs args) {
+  if (args.scalars[names::kScalarSkip] != 0.0f) return;
+  const bool first = args.control->step == static_cast<std::int64_t>(args.scalars[names::kScalarSkippedSteps]);
+  const std::int64_t i = thread_index();
+  if (i < args.parts.words) {
+    const float4 value = reinterpret_cast<const float4*>(args.values)[i];
+    float4 sum = value;
+    if (!first) {
+      const float4 old = reinterpret_cast<const float4*>(args.averages)[i];
+      sum = make_float4(average_element(old.x, value.x, args), average_element(old.y, value.y, args),
+                        average_element(old.z, value.z, args), average_element(old.w, value.w, args));
+    }
+    reinterpret_cast<float4*>(args.averages)[i] = sum;
+  } else if (i == args.parts.words) {
+    for (std::int64_t k = 4 * args.parts.words; k < 4 * args.parts.words + args.parts.tail; ++k) {
+      args.averages[k] = first ? args.values[k] : average_element(args.averages[k], args.values[k], args);
+    }
+  }
+}
+
 // --- batch norm statistics ---
 
 struct PairTable {
@@ -216,6 +252,21 @@ void launch(const Sgd& update, cudaStream_t stream) {
                      update.scalars};
   sgd<<<blocks_of(args.parts), kThreads, 0, stream>>>(args);
   check_launch("sgd");
+}
+
+void launch(const Average& update, cudaStream_t stream) {
+  if (update.elems == 0) return;
+  require_aligned(update.values, "the values");
+  require_aligned(update.averages, "the averages");
+  const AverageArgs args{update.values,
+                         update.averages,
+                         split(update.elems),
+                         static_cast<float>(update.decay),
+                         static_cast<float>(1.0 - update.decay),
+                         update.control,
+                         update.scalars};
+  average<<<blocks_of(args.parts), kThreads, 0, stream>>>(args);
+  check_launch("ema");
 }
 
 void launch_update_statistics(std::span<const RunningPair> pairs, int shards, const float* scalars,

@@ -48,6 +48,18 @@ struct Sgd {
 };
 void launch(const Sgd& sgd, cudaStream_t stream);
 
+/// averages = decay * averages + (1 - decay) * values; the values themselves in the first update, which is the step
+/// before which all steps were skipped.
+struct Average {
+  const float* values = nullptr;
+  float* averages = nullptr;
+  std::int64_t elems = 0;
+  double decay = 0;
+  const ControlBlock* control = nullptr;
+  const float* scalars = nullptr;
+};
+void launch(const Average& average, cudaStream_t stream);
+
 struct RunningPair {
   float* running = nullptr;
   const float* batch_sum = nullptr;

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Writes ema_net.h5: a training run of PyTorch with an exponential moving average, which renai's --ema must give.
+
+Run as `python3 make_ema_golden.py` in this folder; needs torch, numpy and h5py. The average is PyTorch's own
+torch.optim.swa_utils.AveragedModel with buffers; start values and batches are the formulas of README.md.
+"""
+
+import os
+
+import h5py
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.optim.swa_utils import AveragedModel
+
+import make_torch_golden as golden
+
+STEPS, BATCH, LR, DECAY, EMA_DECAY = 25, 16, 0.05, 5e-4, 0.9
+
+
+class EmaNet(golden.Net):
+    """Names, shapes and start values in the order of ema_net.toml."""
+
+    input_shape = (10, 10, 3)
+
+    def __init__(self):
+        super().__init__()
+        self.conv("conv1", 6, 3, 3, False)
+        self.norm("bn1", 6)
+        self.conv("conv2", 8, 6, 3, True)
+        self.norm("bn2", 8)
+        self.linear("fc", golden.CLASSES, 8)
+
+
+class Module(nn.Module):
+    def __init__(self, start):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(6)
+        self.conv2 = nn.Conv2d(6, 8, 3, stride=2, padding=1)
+        self.bn2 = nn.BatchNorm2d(8)
+        self.fc = nn.Linear(8, golden.CLASSES)
+        with torch.no_grad():
+            for name, value in self.named_parameters():
+                value.copy_(start[name])
+
+    def forward(self, x):
+        x = F.silu(self.bn1(self.conv1(x)))
+        x = F.silu(self.bn2(self.conv2(x)))
+        return self.fc(x.mean((2, 3)))
+
+
+def tensors_of(module):
+    return {name: value.numpy().copy() for name, value in module.state_dict().items() if "num_batches" not in name}
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    os.chdir(os.path.dirname(os.path.abspath(__file__)))
+    net = EmaNet()
+    module = Module(net.initial(torch.float32))
+    averaged = AveragedModel(module, avg_fn=lambda average, value, _: EMA_DECAY * average + (1 - EMA_DECAY) * value,
+                             use_buffers=True)
+    decayed = [v for n, v in module.named_parameters() if net.shapes[n][1] == "weight"]
+    plain = [v for n, v in module.named_parameters() if net.shapes[n][1] != "weight"]
+    optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}],
+                                lr=LR, momentum=golden.MOMENTUM)
+    averages, weights, losses = [], [], []
+    for step in range(STEPS):
+        images = torch.tensor(golden.images_of(step, BATCH, *net.input_shape)).float()
+        x = ((images - golden.PIXEL_MEAN) / golden.PIXEL_STD).permute(0, 3, 1, 2)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(module(x), torch.tensor(golden.labels_of(step, BATCH)))
+        loss.backward()
+        optimizer.step()
+        averaged.update_parameters(module)
+        losses.append(loss.item())
+        averages.append(tensors_of(averaged.module))
+        weights.append(tensors_of(module))
+        print(f"step {step}: {losses[-1]:.7f}")
+    with h5py.File("ema_net.h5", "w") as file:
+        names = "\n".join(net.shapes)
+        for key, value in {"parameters": names, "ema_decay": repr(EMA_DECAY), "lr": repr(LR), "weight_decay": repr(DECAY),
+                           "momentum": repr(golden.MOMENTUM), "made_with": "torch " + torch.__version__}.items():
+            file.attrs.create(key, value, dtype=h5py.string_dtype("ascii", len(value)))
+        for key, value in {"batch": BATCH, "steps": STEPS}.items():
+            file.attrs.create(key, value, dtype=np.int64)
+        file["loss"] = np.array(losses, dtype=np.float64)
+        for group, values in (("ema", averages), ("weights", weights[-1:])):
+            for name in values[0]:
+                data = np.stack([value[name] for value in values]).astype(np.float32)
+                file.create_dataset(f"{group}/{name}", data=data, chunks=data.shape, compression="gzip",
+                                    compression_opts=9, shuffle=True)
+
+
+if __name__ == "__main__":
+    main()
