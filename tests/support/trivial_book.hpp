@@ -32,7 +32,7 @@ inline KernelBook trivial_book(const ComputationGraph& graph, const ShapeTable& 
           }
         }
         const bool first_of_twins = id != GraphId::FIRST_LAYER_FWD_B && id != GraphId::FIRST_LAYER_BWD_B &&
-                                    id != GraphId::INF_MAIN_B && id != GraphId::INF_EMA_B;
+                                    id != GraphId::INF_MAIN_B && id != GraphId::INF_EMA_A && id != GraphId::INF_EMA_B;
         if (node.op == OpKind::flatten && first_of_twins) book.aliases.push_back({node.outputs[0], node.inputs[0]});
       }
       book.entries[static_cast<std::size_t>(i)].push_back(std::move(entry));
