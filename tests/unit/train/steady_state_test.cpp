@@ -38,7 +38,8 @@ TEST_P(TrainingStep, AllocatesNothing) {
   initialize_state(engine, 1);
   const Sampler sampler(SamplerConfig{set.dataset().size(), recipe.global_batch, recipe.logical_shards, 1, true});
   std::optional<StepSchedule> schedule;
-  Loader loader(LoaderConfig{blueprint.slot, engine.staging(), 2, Augmentation::parse(recipe.augment), 1});
+  Loader loader(
+      LoaderConfig{blueprint.slot, engine.staging(), 2, Augmentation::parse(recipe.augment), 1, Mixing{0.2, 1.0}, 0.5});
   schedule.emplace(engine, recipe, TaskData{&set.dataset(), nullptr}, &sampler, nullptr, loader);
   schedule->keep_ids(true);
   ASSERT_EQ(schedule->batches_per_epoch(), 3);
