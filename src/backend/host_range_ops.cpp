@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "host_optimizer_kernels.hpp"
 #include "host_range_kernels.hpp"
 #include "range_recorder.hpp"
 #include "renai/base/check.hpp"
@@ -42,6 +43,8 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
       case RangeOp::tree_reduce: return tree_reduce();
       case RangeOp::check_and_scale: return check_and_scale();
       case RangeOp::sgd: return sgd();
+      case RangeOp::adam: return adam();
+      case RangeOp::lars: return lars();
       case RangeOp::update_statistics: return update_statistics();
       case RangeOp::ema: return average();
       case RangeOp::cast_weights: return cast_weights();
@@ -79,7 +82,8 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
       const DTensor& place = plan_.tensor(param.grad);
       if (place.placed()) params.push_back({tensor(param.grad), place.size_bytes / std::int64_t{sizeof(float)}});
     }
-    stream_.enqueue([grad, metrics, params = std::move(params), range = node_.params, scalars = scalars()] {
+    stream_.enqueue([grad, metrics, params = std::move(params), range = node_.params, scalars = scalars(),
+                     control = has_second_moments(node_.params.optimizer) ? control() : nullptr] {
       const host_range::LossScale loss_scale{scalars[names::kScalarLossScale], scalars[names::kScalarGoodSteps]};
       const float factor =
           1.0f / (static_cast<float>(range.logical_shards) * (range.dynamic_loss_scale ? loss_scale.scale : 1.0f));
@@ -100,6 +104,13 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
       const host_range::LossScale next = host_range::next_loss_scale(loss_scale, finite, range);
       scalars[names::kScalarLossScale] = next.scale;
       scalars[names::kScalarGoodSteps] = next.good_steps;
+      if (!finite) return;
+      scalars[names::kScalarUpdates] += 1.0f;
+      if (control == nullptr) return;
+      const host_range::AdamCorrections corrections =
+          host_range::adam_corrections(double{control->lr}, range.adam, scalars[names::kScalarUpdates]);
+      scalars[names::kScalarAdamStepSize] = corrections.step_size;
+      scalars[names::kScalarAdamCorrection] = corrections.correction;
     });
   }
 
@@ -113,6 +124,40 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
       if (scalars[names::kScalarSkip] != 0.0f) return;
       step.lr = control->lr;
       host_range::sgd(grad.data, weights.data, momentum.data, grad.elems, step);
+    });
+  }
+
+  void adam() {
+    const Values grad = values_of(node_.inputs.at(0)), weights = values_of(node_.inputs.at(1)),
+                 momentum = values_of(node_.inputs.at(2)), second_moment = values_of(node_.inputs.at(3));
+    RENAI_CHECK(grad.elems == weights.elems && grad.elems == momentum.elems && grad.elems == second_moment.elems,
+                "'" + node_.name + "': gradient, weights and moments have equal layouts");
+    stream_.enqueue(
+        [grad, weights, momentum, second_moment, range = node_.params, control = control(), scalars = scalars()] {
+          if (scalars[names::kScalarSkip] != 0.0f) return;
+          const host_range::AdamCorrections corrections{scalars[names::kScalarAdamStepSize],
+                                                        scalars[names::kScalarAdamCorrection]};
+          host_range::adam(grad.data, weights.data, momentum.data, second_moment.data, grad.elems,
+                           host_range::adam_step(range, corrections, control->lr));
+        });
+  }
+
+  void lars() {
+    struct Tensor {
+      float *grad, *weights, *momentum;
+      std::int64_t elems;
+    };
+    std::vector<Tensor> tensors;
+    for (const ParamInfo* param : params_of(node_.inputs.at(1))) {
+      tensors.push_back(
+          {tensor(param->grad), tensor(param->weight), tensor(param->momentum), stored_elems(param->weight)});
+    }
+    RENAI_CHECK(!tensors.empty(), "'" + node_.name + "' has tensors");
+    stream_.enqueue([tensors = std::move(tensors), range = node_.params, control = control(), scalars = scalars()] {
+      if (scalars[names::kScalarSkip] != 0.0f) return;
+      for (const Tensor& tensor : tensors) {
+        host_range::lars(tensor.grad, tensor.weights, tensor.momentum, tensor.elems, range, control->lr);
+      }
     });
   }
 

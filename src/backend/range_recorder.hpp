@@ -63,6 +63,22 @@ class RangeRecorder {
     return reinterpret_cast<float*>(context_.at(place));
   }
 
+  /// The parameters whose weights lie in a region, in the graph's order.
+  std::vector<const ParamInfo*> params_of(std::string_view name) const {
+    const Region& interval = region(name);
+    std::vector<const ParamInfo*> params;
+    for (const ParamInfo& param : context_.graph->params()) {
+      const DTensor& place = plan_.tensor(param.weight);
+      const bool inside = place.placed() && place.offset_bytes >= interval.offset_bytes &&
+                          place.offset_bytes + place.size_bytes <= interval.offset_bytes + interval.size_bytes;
+      if (inside) params.push_back(&param);
+    }
+    return params;
+  }
+
+  /// Elements of a tensor with its padding, which holds zeros in weights, gradients and moments.
+  std::int64_t stored_elems(TensorId id) const { return plan_.tensor(id).size_bytes / std::int64_t{sizeof(float)}; }
+
   void copy_slot() {
     const bool b = node_.outputs.at(0) == region_name::kSlotB;
     RENAI_CHECK(b || node_.outputs[0] == region_name::kSlotA, "'" + node_.name + "' copies to slot A or B");

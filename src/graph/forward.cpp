@@ -60,6 +60,21 @@ int output_rank(LayerKind kind, int input_rank) {
   return kind == LayerKind::linear || kind == LayerKind::flatten ? 2 : input_rank;
 }
 
+LarsGroup lars_group(ParamKind kind) {
+  switch (kind) {
+    case ParamKind::conv_weight: return LarsGroup::conv;
+    case ParamKind::linear_weight: return LarsGroup::linear;
+    default: return LarsGroup::exempt;
+  }
+}
+
+/// The optimizer's state, under the names of PyTorch's for Adam.
+void add_moments(ComputationGraph::Parts& parts, ParamInfo& info, std::int32_t index) {
+  const bool adam = has_second_moments(parts.options.optimizer);
+  info.momentum = add_tensor(parts, {info.name + (adam ? ".exp_avg" : ".momentum"), TensorRole::momentum, index, -1});
+  if (adam) info.second_moment = add_tensor(parts, {info.name + ".exp_avg_sq", TensorRole::second_moment, index, -1});
+}
+
 std::int32_t add_param(ComputationGraph::Parts& parts, const std::string& name, ParamKind kind, std::size_t layer,
                        bool first_layer) {
   const auto index = static_cast<std::int32_t>(parts.params.size());
@@ -71,10 +86,11 @@ std::int32_t add_param(ComputationGraph::Parts& parts, const std::string& name, 
   info.stage = spec.stage;
   info.first_layer = first_layer;
   info.decay = kind == ParamKind::conv_weight || kind == ParamKind::linear_weight || parts.options.bn_weight_decay;
+  if (parts.options.optimizer == OptimizerKind::lars) info.lars = lars_group(kind);
   info.zero_init = kind == ParamKind::bn_scale && spec.zero_init;
   info.weight = add_tensor(parts, {name, TensorRole::weight, index, -1});
   info.grad = add_tensor(parts, {name + ".grad", TensorRole::grad, index, -1});
-  info.momentum = add_tensor(parts, {name + ".momentum", TensorRole::momentum, index, -1});
+  add_moments(parts, info, index);
   parts.params.push_back(info);
   return index;
 }

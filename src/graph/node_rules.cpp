@@ -133,14 +133,15 @@ Signature find_signature(GraphId id, const ComputeNode& node) {
 bool known_region(const std::string& name) {
   namespace region = region_name;
   for (const std::string_view root :
-       {region::kMetrics,     region::kBnBatch,      region::kShardValues, region::kBnRunning, region::kBnFolded,
-        region::kScalars,     region::kAccumulators, region::kDigests,     region::kSlotA,     region::kSlotB,
-        region::kStaged,      region::kWeights,      region::kWeightsHalf, region::kGrad,      region::kMomentum,
-        region::kCommScratch, region::kTransient,    region::kEma,         region::kEmaHalf,   region::kEmaRunning,
-        region::kEmaFolded}) {
+       {region::kMetrics,      region::kBnBatch,      region::kShardValues, region::kBnRunning, region::kBnFolded,
+        region::kScalars,      region::kAccumulators, region::kDigests,     region::kSlotA,     region::kSlotB,
+        region::kStaged,       region::kWeights,      region::kWeightsHalf, region::kGrad,      region::kMomentum,
+        region::kSecondMoment, region::kCommScratch,  region::kTransient,   region::kEma,       region::kEmaHalf,
+        region::kEmaRunning,   region::kEmaFolded}) {
     if (name == root) return true;
   }
-  for (const std::string_view parent : {region::kWeights, region::kGrad, region::kMomentum, region::kEma}) {
+  for (const std::string_view parent :
+       {region::kWeights, region::kGrad, region::kMomentum, region::kSecondMoment, region::kEma}) {
     if (name.starts_with(std::string(parent) + ".")) return true;
   }
   const std::string_view counter = region::kCounter;
@@ -160,7 +161,9 @@ std::pair<std::size_t, std::size_t> least_regions(RangeOp op) {
     case RangeOp::reduce_accumulators:
     case RangeOp::digest: return {1, 1};
     case RangeOp::check_and_scale: return {2, 2};
-    case RangeOp::sgd: return {4, 2};
+    case RangeOp::sgd:
+    case RangeOp::lars: return {4, 2};
+    case RangeOp::adam: return {5, 3};
     case RangeOp::ema:
     case RangeOp::update_statistics:
     case RangeOp::fold_batch_norm:

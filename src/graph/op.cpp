@@ -93,10 +93,23 @@ std::string_view activation_name(Activation kind) {
 }
 
 std::string_view range_op_name(RangeOp op) {
-  constexpr std::array<std::string_view, 15> kNames{
-      "copy_slot",           "zero",      "merge_shard",  "tree_reduce",     "check_and_scale", "sgd",
-      "update_statistics",   "ema",       "cast_weights", "fold_batch_norm", "accumulate",      "clear_accumulators",
-      "reduce_accumulators", "read_back", "digest"};
+  constexpr std::array<std::string_view, 17> kNames{"copy_slot",
+                                                    "zero",
+                                                    "merge_shard",
+                                                    "tree_reduce",
+                                                    "check_and_scale",
+                                                    "sgd",
+                                                    "adam",
+                                                    "lars",
+                                                    "update_statistics",
+                                                    "ema",
+                                                    "cast_weights",
+                                                    "fold_batch_norm",
+                                                    "accumulate",
+                                                    "clear_accumulators",
+                                                    "reduce_accumulators",
+                                                    "read_back",
+                                                    "digest"};
   static_assert(kNames.size() == static_cast<std::size_t>(RangeOp::digest) + 1);
   RENAI_CHECK(static_cast<std::size_t>(op) < kNames.size(), "range operation out of range");
   return kNames[static_cast<std::size_t>(op)];
@@ -104,11 +117,27 @@ std::string_view range_op_name(RangeOp op) {
 
 std::string print(const OpParams& params) { return std::visit(ParamsPrinter{}, params); }
 
+std::string_view optimizer_name(OptimizerKind kind) {
+  constexpr std::array<std::string_view, 4> kNames{"sgd", "lars", "adam", "adamw"};
+  static_assert(kNames.size() == static_cast<std::size_t>(OptimizerKind::adamw) + 1);
+  RENAI_CHECK(static_cast<std::size_t>(kind) < kNames.size(), "optimizer out of range");
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string print(OptimizerKind kind, const AdamParams& adam, const LarsParams& lars) {
+  if (kind == OptimizerKind::sgd) return {};
+  const std::string name = " " + std::string(optimizer_name(kind));
+  if (kind == OptimizerKind::lars) return name + " eta " + float_text(lars.eta) + " eps " + float_text(lars.eps);
+  return name + " beta1 " + double_text(adam.beta1) + " beta2 " + double_text(adam.beta2) + " eps " +
+         float_text(adam.eps);
+}
+
 std::string print(const RangeParams& params) {
   std::string text = "momentum " + float_text(params.momentum) + (params.nesterov ? " nesterov" : "") +
                      " weight_decay " + float_text(params.weight_decay) + " clip_norm " + float_text(params.clip_norm) +
                      " shards " + std::to_string(params.logical_shards) + "/" + std::to_string(params.local_shards);
   if (params.ema_decay != 0.0) text += " ema_decay " + double_text(params.ema_decay);
+  text += print(params.optimizer, params.adam, params.lars);
   if (params.dynamic_loss_scale) {
     text += " loss_scale interval " + std::to_string(params.loss_scale_interval) + " growth " +
             float_text(params.loss_scale_growth) + " backoff " + float_text(params.loss_scale_backoff) + " floor " +

@@ -12,13 +12,15 @@ namespace {
 using graph_detail::double_text;
 using graph_detail::float_text;
 
-constexpr std::array<const char*, 19> kRoleNames{
-    "slot",         "control",     "labels",     "mix_labels",      "mix_lambda",  "sample_weights", "metrics",
-    "weight",       "grad",        "momentum",   "running_mean",    "running_var", "batch_mean",     "batch_var",
-    "folded_scale", "folded_bias", "activation", "activation_grad", "saved"};
+constexpr std::array<const char*, 20> kRoleNames{
+    "slot",      "control",      "labels",      "mix_labels",    "mix_lambda",      "sample_weights", "metrics",
+    "weight",    "grad",         "momentum",    "second_moment", "running_mean",    "running_var",    "batch_mean",
+    "batch_var", "folded_scale", "folded_bias", "activation",    "activation_grad", "saved"};
 static_assert(kRoleNames.size() == static_cast<std::size_t>(TensorRole::saved) + 1);
 
 constexpr std::array<const char*, 5> kParamKindNames{"conv_weight", "linear_weight", "bias", "bn_scale", "bn_bias"};
+
+constexpr std::array<const char*, 4> kLarsGroupNames{"none", "conv", "fc", "exempt"};
 
 std::string number(std::int64_t value) { return std::to_string(value); }
 
@@ -43,8 +45,8 @@ std::string options_text(const ComputationGraph& graph) {
   const GraphOptions& o = graph.options();
   return "options classes " + number(o.classes) + " input_channels " + number(o.input_channels) + " world_size " +
          number(o.world_size) + " logical_shards " + number(o.logical_shards) + " input " + print(OpParams{o.input}) +
-         " label_smoothing " + float_text(o.label_smoothing) + " momentum " + float_text(o.momentum) +
-         (o.nesterov ? " nesterov" : "") + " weight_decay " + float_text(o.weight_decay) +
+         " label_smoothing " + float_text(o.label_smoothing) + print(o.optimizer, o.adam, o.lars) + " momentum " +
+         float_text(o.momentum) + (o.nesterov ? " nesterov" : "") + " weight_decay " + float_text(o.weight_decay) +
          (o.bn_weight_decay ? " bn_weight_decay" : "") + " clip_norm " + float_text(o.clip_norm) +
          (o.ema_decay > 0.0 ? " ema_decay " + double_text(o.ema_decay) : "") +
          (o.bn_momentum > 0.0f ? " bn_momentum " + float_text(o.bn_momentum) : "") +
@@ -79,6 +81,8 @@ std::string param_lines(const ComputationGraph& graph) {
             number(p.stage) + (p.first_layer ? " first_layer" : "") + (p.decay ? " decay" : " nodecay") +
             (p.zero_init ? " zero_init" : "") + " bucket " + bucket_name(p.bucket, graph.deep_buckets()) + " weight %" +
             number(p.weight) + " grad %" + number(p.grad) + " momentum %" + number(p.momentum);
+    if (p.lars != LarsGroup::none) text += std::string(" lars ") + kLarsGroupNames[static_cast<std::size_t>(p.lars)];
+    if (p.second_moment != kNoTensor) text += " second_moment %" + number(p.second_moment);
     if (p.ema != kNoTensor) text += " ema %" + number(p.ema);
     text += "\n";
   }

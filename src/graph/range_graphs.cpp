@@ -1,6 +1,7 @@
 // Graphs made of RANGE nodes: what happens around forward and backward.
 
 #include "lowering.hpp"
+#include "optimizer_graphs.hpp"
 #include "renai/graph/region_name.hpp"
 #include "renai/graph/segments.hpp"
 
@@ -89,17 +90,11 @@ class RangeGraphs {
     RangeParams scaling = shard_params_;
     scaling.clip_norm = parts_.options.clip_norm;
     scaling.dynamic_loss_scale = parts_.options.dynamic_loss_scale;
+    scaling.optimizer = parts_.options.optimizer;
+    scaling.adam = parts_.options.adam;
+    scaling.lars = parts_.options.lars;
     add(GraphId::NAN_CHECK_AND_GRAD_SCALING, RangeOp::check_and_scale, {grad, metrics}, {grad, scalars}, scaling);
-    for (const Segment& segment : segments_) {
-      RangeParams update = shard_params_;
-      update.momentum = parts_.options.momentum;
-      update.nesterov = parts_.options.nesterov;
-      update.weight_decay = segment.decay ? parts_.options.weight_decay : 0.0f;
-      const std::string weights = region::child(region::kWeights, segment.name);
-      const std::string momentum = region::child(region::kMomentum, segment.name);
-      add(GraphId::OPTIMIZER, RangeOp::sgd, {region::child(region::kGrad, segment.name), weights, momentum, scalars},
-          {weights, momentum}, update);
-    }
+    add_optimizer_graphs(parts_, segments_, shard_params_);
     if (parts_.options.half_weights) {
       add(GraphId::CAST_MAIN, RangeOp::cast_weights, {std::string(region::kWeights)},
           {std::string(region::kWeightsHalf)});
@@ -126,6 +121,7 @@ class RangeGraphs {
 
   void add_digest() {
     Names regions{std::string(region::kWeights), std::string(region::kMomentum)};
+    if (has_second_moments(parts_.options.optimizer)) regions.emplace_back(region::kSecondMoment);
     if (has_norms()) regions.emplace_back(region::kBnRunning);
     regions.emplace_back(region::kGrad);
     if (parts_.options.ema_decay > 0.0) {

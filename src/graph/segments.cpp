@@ -1,6 +1,24 @@
 #include "renai/graph/segments.hpp"
 
+#include <array>
+
 namespace renai {
+namespace {
+
+struct Group {
+  const char* name;
+  LarsGroup lars;
+  bool decay;  ///< Of `LarsGroup::none`.
+};
+constexpr std::array kGroups{Group{"decay", LarsGroup::none, true}, Group{"nodecay", LarsGroup::none, false},
+                             Group{"conv", LarsGroup::conv, true}, Group{"fc", LarsGroup::linear, true},
+                             Group{"exempt", LarsGroup::exempt, false}};
+
+bool belongs(const ParamInfo& param, const Group& group) {
+  return param.lars == group.lars && (group.lars != LarsGroup::none || param.decay == group.decay);
+}
+
+}  // namespace
 
 std::string bucket_name(int bucket, int deep_buckets) {
   return bucket < deep_buckets ? "deep" + std::to_string(bucket) : "first";
@@ -9,15 +27,17 @@ std::string bucket_name(int bucket, int deep_buckets) {
 std::vector<Segment> parameter_segments(const std::vector<ParamInfo>& params, int deep_buckets) {
   std::vector<Segment> segments;
   for (int bucket = 0; bucket <= deep_buckets; ++bucket) {
-    for (const bool decay : {true, false}) {
+    for (const Group& group : kGroups) {
       Segment segment;
       segment.bucket = bucket_name(bucket, deep_buckets);
-      segment.name = segment.bucket + (decay ? ".decay" : ".nodecay");
+      segment.name = segment.bucket + "." + group.name;
       segment.bucket_index = bucket;
-      segment.decay = decay;
+      segment.lars = group.lars;
       for (std::size_t i = 0; i < params.size(); ++i) {
-        if (params[i].bucket == bucket && params[i].decay == decay)
+        if (params[i].bucket == bucket && belongs(params[i], group)) {
+          segment.decay = params[i].decay;  // One value in a group: LARS exempts batch norm and biases, or decays all.
           segment.params.push_back(static_cast<std::int32_t>(i));
+        }
       }
       if (!segment.params.empty()) segments.push_back(std::move(segment));
     }

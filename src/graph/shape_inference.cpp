@@ -74,7 +74,7 @@ class ShapeWalk {
 
   void assign_param(std::int32_t param, const Shape& shape) {
     const ParamInfo& info = graph_.params()[static_cast<std::size_t>(param)];
-    for (const TensorId tensor : {info.weight, info.grad, info.momentum, info.ema}) {
+    for (const TensorId tensor : {info.weight, info.grad, info.momentum, info.second_moment, info.ema}) {
       if (tensor != kNoTensor) shapes_[static_cast<std::size_t>(tensor)] = shape;
     }
   }

@@ -22,6 +22,7 @@ bool written_in_step(TensorRole role) {
     case TensorRole::slot:
     case TensorRole::weight:
     case TensorRole::momentum:
+    case TensorRole::second_moment:
     case TensorRole::running_mean:
     case TensorRole::running_var:
     case TensorRole::folded_scale:
@@ -76,9 +77,11 @@ class Verifier {
     for (std::size_t i = 0; i < graph_.params().size(); ++i) {
       const ParamInfo& param = graph_.params()[i];
       require(is(param.weight, TensorRole::weight) && is(param.grad, TensorRole::grad) &&
-                  is(param.momentum, TensorRole::momentum),
+                  is(param.momentum, TensorRole::momentum) &&
+                  (param.second_moment == kNoTensor || is(param.second_moment, TensorRole::second_moment)),
               "parameter '" + param.name + "' lacks a tensor");
-      for (const TensorId id : {param.weight, param.grad, param.momentum}) {
+      for (const TensorId id : {param.weight, param.grad, param.momentum, param.second_moment}) {
+        if (id == kNoTensor) continue;
         require(graph_.tensor(id).param == static_cast<std::int32_t>(i),
                 "parameter '" + param.name + "' is not its tensor's");
       }

@@ -29,6 +29,7 @@ class Layout {
       place_shard(names::counter(level), names::counter(level) + ".", false);
     }
     place_params(names::kMomentum, &ParamInfo::momentum);
+    if (has_second_moments(graph_.options().optimizer)) place_params(names::kSecondMoment, &ParamInfo::second_moment);
     place_norms(names::kBnRunning, &NormInfo::running_mean, &NormInfo::running_var);
     place_norms(names::kBnFolded, &NormInfo::folded_scale, &NormInfo::folded_bias);
     if (graph_.options().ema_decay > 0.0) place_averages();
@@ -227,6 +228,7 @@ std::vector<TensorId> digest_tensors(const ComputationGraph& graph) {
   };
   add_params(&ParamInfo::weight);
   add_params(&ParamInfo::momentum);
+  if (has_second_moments(graph.options().optimizer)) add_params(&ParamInfo::second_moment);
   for (const NormInfo& norm : graph.norms()) {
     tensors.push_back(norm.running_mean);
     tensors.push_back(norm.running_var);

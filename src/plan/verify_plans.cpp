@@ -10,9 +10,13 @@
 #include "renai/graph/happens_before.hpp"
 #include "renai/graph/region_name.hpp"
 #include "renai/plan/memory_plan.hpp"
+#include "verify_regions.hpp"
 
 namespace renai {
 namespace {
+
+using plan_detail::fail_plan;
+using plan_detail::verify_regions;
 
 /// Where an entry stands: graphs of one pass in their order, then happens-before within the graph.
 struct Access {
@@ -47,103 +51,6 @@ int position_in(std::size_t pass, GraphId id) {
   return -1;
 }
 
-[[noreturn]] void fail_plan(const MemoryPlan& plan, const std::string& why) {
-  throw InternalError("memory plan of variant " + plan.spec.name, why);
-}
-
-/// Checks that need one plan and its regions only.
-class RegionVerifier {
- public:
-  explicit RegionVerifier(const MemoryPlan& plan) : plan_(plan) {}
-
-  void run() const {
-    std::set<std::string> names;
-    for (const Region& region : plan_.regions) {
-      if (!names.insert(region.name).second) fail_plan(plan_, "two regions are called '" + region.name + "'");
-      if (region.offset_bytes % kSlotAlignment != 0 || region.size_bytes % kSlotAlignment != 0) {
-        fail_plan(plan_, "region '" + region.name + "' is not aligned");
-      }
-      if (region.offset_bytes < 0 || region.size_bytes < 0 ||
-          region.offset_bytes + region.size_bytes > plan_.arena_bytes) {
-        fail_plan(plan_, "region '" + region.name + "' reaches out of the arena");
-      }
-      const std::size_t dot = region.name.rfind('.');
-      if (dot != std::string::npos) check_inside(region);
-    }
-    check_nesting();
-    check_inner_layouts();
-  }
-
- private:
-  bool contains(const Region& outer, const Region& inner) const {
-    return inner.offset_bytes >= outer.offset_bytes &&
-           inner.offset_bytes + inner.size_bytes <= outer.offset_bytes + outer.size_bytes;
-  }
-
-  /// "a.b.c" lies in the nearest named ancestor; "grad.first_values" goes on to the metrics, so it counts as the
-  /// shard's.
-  void check_inside(const Region& region) const {
-    std::string name = region.name;
-    while (true) {
-      const std::size_t dot = name.rfind('.');
-      if (dot == std::string::npos) return;
-      name.resize(dot);
-      const bool joint = region.name.ends_with("first_values") && name.ends_with(region_name::kGrad);
-      if (joint || !plan_.has_region(name)) continue;
-      if (!contains(plan_.region(name), region)) {
-        fail_plan(plan_, "region '" + region.name + "' is not inside '" + name + "'");
-      }
-      return;
-    }
-  }
-
-  /// Two regions are apart, or one holds the other; joint spans may cut across.
-  void check_nesting() const {
-    for (const Region& a : plan_.regions) {
-      for (const Region& b : plan_.regions) {
-        if (&a == &b || a.name.ends_with("first_values") || b.name.ends_with("first_values")) continue;
-        const bool apart =
-            a.offset_bytes + a.size_bytes <= b.offset_bytes || b.offset_bytes + b.size_bytes <= a.offset_bytes;
-        if (apart || contains(a, b) || contains(b, a)) continue;
-        fail_plan(plan_, "regions '" + a.name + "' and '" + b.name + "' cut across each other");
-      }
-    }
-    const Region& shard = plan_.region(region_name::kShardValues);
-    for (const std::string_view part : {region_name::kGrad, region_name::kMetrics, region_name::kBnBatch}) {
-      if (!contains(shard, plan_.region(part))) fail_plan(plan_, "'" + std::string(part) + "' is not in the shard");
-    }
-  }
-
-  /// Weights, gradients, momentum and averages segment by segment; counters like the shard.
-  void check_inner_layouts() const {
-    for (const Region& region : plan_.regions) {
-      const std::string weights = std::string(region_name::kWeights) + ".";
-      if (region.name.starts_with(weights)) {
-        for (const std::string_view twin : {region_name::kGrad, region_name::kMomentum, region_name::kEma}) {
-          if (twin == region_name::kEma && !plan_.has_region(twin)) continue;
-          check_twin(region, region_name::kWeights, region_name::child(twin, region.name.substr(weights.size())), twin);
-        }
-      }
-      const std::size_t dot = region.name.find('.');
-      if (!region.name.starts_with(region_name::kCounter) || dot == std::string::npos) continue;
-      const std::string inner = region.name.substr(dot + 1);
-      check_twin(region, region.name.substr(0, dot), inner, region_name::kShardValues);
-    }
-  }
-
-  void check_twin(const Region& region, std::string_view parent, const std::string& twin,
-                  std::string_view twin_parent) const {
-    const Region& other = plan_.region(twin);
-    if (region.size_bytes == other.size_bytes && region.offset_bytes - plan_.region(parent).offset_bytes ==
-                                                     other.offset_bytes - plan_.region(twin_parent).offset_bytes) {
-      return;
-    }
-    fail_plan(plan_, "regions '" + region.name + "' and '" + twin + "' have different places in their parents");
-  }
-
-  const MemoryPlan& plan_;
-};
-
 class PlanVerifier {
  public:
   PlanVerifier(const PlanRequest& request, std::span<const MemoryPlan> plans)
@@ -154,7 +61,7 @@ class PlanVerifier {
     for (std::size_t i = 0; i < plans_.size(); ++i) {
       if (!(plans_[i].spec == request_.specs[i])) fail_plan(plans_[i], "it is made for another variant");
       check_shape_of_plan(plans_[i]);
-      RegionVerifier(plans_[i]).run();
+      verify_regions(plans_[i]);
       check_tensors(i);
       check_param_offsets(plans_[i]);
       check_half_weights(plans_[i]);
@@ -226,7 +133,7 @@ class PlanVerifier {
     if (tensor.size_bytes < least) fail_plan(plans_[spec], "tensor '" + name_of(t) + "' is too small");
   }
 
-  /// A parameter's weight, gradient and momentum have the same place in their regions.
+  /// A parameter's weight, gradient and moments have the same place in their regions.
   void check_param_offsets(const MemoryPlan& plan) const {
     const auto inner = [&](TensorId id, std::string_view region) {
       return plan.tensor(id).offset_bytes - plan.region(region).offset_bytes;
@@ -235,6 +142,12 @@ class PlanVerifier {
       const std::int64_t weight = inner(param.weight, region_name::kWeights);
       if (weight != inner(param.grad, region_name::kGrad) || weight != inner(param.momentum, region_name::kMomentum)) {
         fail_plan(plan, "parameter '" + param.name + "' has different places in weights, grad and momentum");
+      }
+      const bool second = param.second_moment != kNoTensor;
+      if (second != plan.has_region(region_name::kSecondMoment) ||
+          (second && weight != inner(param.second_moment, region_name::kSecondMoment))) {
+        fail_plan(plan,
+                  "parameter '" + param.name + "' lacks a second moment, or it has another place than the weight");
       }
       if (param.ema != kNoTensor && weight != inner(param.ema, region_name::kEma)) {
         fail_plan(plan, "parameter '" + param.name + "' has different places in weights and ema");

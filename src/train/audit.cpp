@@ -15,7 +15,8 @@ int digest_region(const TensorInfo& tensor) {
   if (tensor.average) return 4;
   switch (tensor.role) {
     case TensorRole::weight: return 0;
-    case TensorRole::momentum: return 1;
+    case TensorRole::momentum:
+    case TensorRole::second_moment: return 1;
     case TensorRole::running_mean:
     case TensorRole::running_var: return 2;
     default: return 3;

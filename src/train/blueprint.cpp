@@ -11,6 +11,14 @@
 namespace renai {
 namespace {
 
+OptimizerKind parse_optimizer(const std::string& name) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adam, OptimizerKind::adamw}) {
+    if (name == optimizer_name(kind)) return kind;
+  }
+  throw UserError("--optimizer " + name, "unknown value", "use sgd, lars, adam or adamw");
+}
+
 GraphOptions graph_options(const Recipe& recipe, const DataShape& data, int world_size) {
   GraphOptions options;
   options.classes = data.classes;
@@ -19,6 +27,9 @@ GraphOptions graph_options(const Recipe& recipe, const DataShape& data, int worl
   options.logical_shards = recipe.logical_shards;
   options.input = data.normalization;
   options.label_smoothing = static_cast<float>(recipe.label_smoothing);
+  options.optimizer = parse_optimizer(recipe.optimizer);
+  options.adam = {recipe.beta1, recipe.beta2, static_cast<float>(recipe.eps)};
+  options.lars = {static_cast<float>(recipe.lars_eta), static_cast<float>(recipe.lars_eps)};
   options.momentum = static_cast<float>(recipe.momentum);
   options.nesterov = recipe.nesterov;
   options.weight_decay = static_cast<float>(recipe.weight_decay);

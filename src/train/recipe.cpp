@@ -99,6 +99,9 @@ void verify_limits(const Recipe& r) {
   require_at_most("mixup", r.mixup, 1e6);
   require_at_most("cutmix", r.cutmix, 1e6);
   require_at_most("clip-norm", r.clip_norm, 1e30);
+  require_at_most("eps", r.eps, 1e30);
+  require_at_most("lars-eta", r.lars_eta, 1e30);
+  require_at_most("lars-eps", r.lars_eps, 1e30);
   require_at_most("warmup-epochs", r.warmup_epochs, 1e6);
   require_at_most("lr-step-epochs", r.lr_step_epochs, 1e6);
   require_at_most("lr-gamma", r.lr_gamma, 1e6);
@@ -142,7 +145,7 @@ void verify_texts(const Recipe& r) {
 void verify_words(const Recipe& r) {
   require_word("device", r.device, {"auto", "cpu", "cuda", "reference"});
   require_word("precision", r.precision, {"fp32", "tf32", "bf16", "fp16"});
-  require_word("optimizer", r.optimizer, {"sgd"});
+  require_word("optimizer", r.optimizer, {"sgd", "lars", "adam", "adamw"});
   require_word("lr-schedule", r.lr_schedule, lr_schedule_names());
   require_word("reduce", r.reduce, {"tree", "fast"});
   std::vector<std::string> rules = init_words();
@@ -176,6 +179,41 @@ void verify_rates(const Recipe& r) {
   verify_schedule(r);
 }
 
+/// A value that is not the default and would change nothing is a misunderstanding. (--nesterov is on by default, so
+/// nothing is told by it where it has no meaning.)
+void require_default(double value, double by_default, const char* option, const Recipe& r, const char* remedy) {
+  if (value == by_default) return;
+  throw UserError(std::string("--") + option + " " + toml_number(value),
+                  "it has no meaning for --optimizer " + r.optimizer, remedy);
+}
+
+void verify_optimizer(const Recipe& r) {
+  require_at_least("momentum", r.momentum, 0.0);
+  require(r.momentum < 1.0, "momentum", toml_number(r.momentum), "momentum must be below 1", "use for example 0.9");
+  for (const auto& [option, beta] : {std::pair{"beta1", r.beta1}, {"beta2", r.beta2}}) {
+    require(beta >= 0.0 && beta < 1.0, option, toml_number(beta), "must lie in [0, 1)", "use for example 0.9 or 0.999");
+  }
+  // In f32, in which they are added, they must stand above zero, too.
+  require(static_cast<float>(r.eps) > 0.0f, "eps", toml_number(r.eps), "must be above 0", "use for example 1e-8");
+  require(static_cast<float>(r.lars_eps) > 0.0f, "lars-eps", toml_number(r.lars_eps), "must be above 0",
+          "use for example 1e-8");
+  require(static_cast<float>(r.lars_eta) > 0.0f, "lars-eta", toml_number(r.lars_eta),
+          "must be above 0: no weight would move", "use for example 0.001");
+  const Recipe defaults;
+  const bool adam = r.optimizer == "adam" || r.optimizer == "adamw", lars = r.optimizer == "lars";
+  if (adam) {
+    require_default(r.momentum, defaults.momentum, "momentum", r, "use --beta1");
+  } else {
+    require(!r.nesterov || r.momentum > 0.0, "nesterov", "true", "Nesterov needs momentum", "set --momentum above 0");
+    require_default(r.beta1, defaults.beta1, "beta1", r, "use --momentum, or --optimizer adam or adamw");
+    require_default(r.beta2, defaults.beta2, "beta2", r, "use --optimizer adam or adamw");
+    require_default(r.eps, defaults.eps, "eps", r, lars ? "use --lars-eps" : "use --optimizer adam or adamw");
+  }
+  if (lars) return;
+  require_default(r.lars_eta, defaults.lars_eta, "lars-eta", r, "use --optimizer lars");
+  require_default(r.lars_eps, defaults.lars_eps, "lars-eps", r, "use --optimizer lars");
+}
+
 void verify_numbers(const Recipe& r) {
   require_at_least("epochs", r.epochs, 0.0);
   require_at_least<std::int64_t>("steps", r.steps, 0);
@@ -183,9 +221,7 @@ void verify_numbers(const Recipe& r) {
   require_at_least<std::int64_t>("val-batch", r.val_batch, 0);
   require_at_least("logical-shards", r.logical_shards, 1);
   require_at_least("lr", r.lr, 0.0);
-  require_at_least("momentum", r.momentum, 0.0);
-  require(r.momentum < 1.0, "momentum", toml_number(r.momentum), "momentum must be below 1", "use for example 0.9");
-  require(!r.nesterov || r.momentum > 0.0, "nesterov", "true", "Nesterov needs momentum", "set --momentum above 0");
+  verify_optimizer(r);
   require_at_least("weight-decay", r.weight_decay, 0.0);
   require(r.label_smoothing >= 0.0 && r.label_smoothing < 1.0, "label-smoothing", toml_number(r.label_smoothing),
           "must lie in [0, 1)", "use for example 0.1");

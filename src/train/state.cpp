@@ -54,6 +54,15 @@ StateTensor gather_param(Engine& engine, const ParamLayout& layout, const std::s
   return make_tensor(name, layout.logical, values);
 }
 
+/// The optimizer's state of a parameter. Its tensors' names are those of the checkpoint.
+std::vector<TensorId> moments_of(const ParamInfo& param) {
+  std::vector<TensorId> moments;
+  for (const TensorId moment : {param.momentum, param.second_moment}) {
+    if (moment != kNoTensor) moments.push_back(moment);
+  }
+  return moments;
+}
+
 const StateTensor& require_tensor(const StateDict& state, const std::string& group, const std::string& name,
                                   const std::vector<std::int64_t>& extents, const std::string& file) {
   const StateTensor* tensor = state.find(group, name);
@@ -160,9 +169,9 @@ StateDict gather_state(Engine& engine, const Progress& progress) {
   for (std::size_t i = 0; i < graph.params().size(); ++i) {
     const ParamInfo& param = graph.params()[i];
     state.groups["weights"].push_back(gather_param(engine, layouts[i], param.name, plan.tensor(param.weight)));
-    if (param.momentum != kNoTensor) {
+    for (const TensorId moment : moments_of(param)) {
       state.groups["optimizer"].push_back(
-          gather_param(engine, layouts[i], param.name + ".momentum", plan.tensor(param.momentum)));
+          gather_param(engine, layouts[i], graph.tensor(moment).name, plan.tensor(moment)));
     }
     if (param.ema != kNoTensor) {
       state.groups["ema"].push_back(gather_param(engine, layouts[i], param.name, plan.tensor(param.ema)));
@@ -213,10 +222,11 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
           weights_only ? weight : require_tensor(state, "ema", param.name, layouts[i].logical, file);
       restore_param(engine, layouts[i], average, plan.tensor(param.ema));
     }
-    if (!weights_only && param.momentum != kNoTensor) {
-      restore_param(engine, layouts[i],
-                    require_tensor(state, "optimizer", param.name + ".momentum", layouts[i].logical, file),
-                    plan.tensor(param.momentum));
+    if (weights_only) continue;
+    for (const TensorId moment : moments_of(param)) {
+      const std::string& name = graph.tensor(moment).name;
+      restore_param(engine, layouts[i], require_tensor(state, "optimizer", name, layouts[i].logical, file),
+                    plan.tensor(moment));
     }
   }
   for (const NormInfo& norm : graph.norms()) {

@@ -15,8 +15,9 @@
 //             wait shard_done; CAST_FIRST_GRAD; record merged
 //   COMM      after the last shard: wait bucket[b] or its merge; DEEP_COMM part b; ...
 //             FIRST_COMM; STATS_COMM; record comm_done
-//   UPDATE    wait comm_done or shard_done; check, optimizer, half weights, statistics, averages, metrics;
-//             record step_done
+//   UPDATE    wait comm_done or shard_done; check; record checked; convolutions of LARS, optimizer;
+//             wait fc_updated; half weights, statistics, averages, metrics; record step_done
+//   COMPUTE   with LARS: wait checked; LARS_FC_OPT; record fc_updated
 //
 // The next step's zero_done stands behind all of that on UPDATE, so its forward pass sees the new weights of either
 // precision.
@@ -48,8 +49,8 @@ StepSchedule::StepSchedule(Engine& engine, const Recipe& recipe, const TaskData&
   const Blueprint& blueprint = engine.blueprint();
   phases_ = recipe.resolution.empty() ? std::vector<ResolutionPhase>{{blueprint.specs.front().shape.h, 0}}
                                       : parse_resolution(recipe.resolution);
-  for (auto* event :
-       {&zero_done_, &shard_done_, &merged_, &comm_done_, &inference_done_, &accumulated_, &result_done_}) {
+  for (auto* event : {&zero_done_, &shard_done_, &merged_, &comm_done_, &checked_, &fc_updated_, &inference_done_,
+                      &accumulated_, &result_done_}) {
     *event = engine.create_event();
   }
   for (auto& event : transferred_) event = engine.create_event();
@@ -178,11 +179,28 @@ void StepSchedule::merge_and_reduce(int variant, bool last_shard) {
   }
 }
 
+/// The graphs of LARS touch no common bytes: linear weights are updated on COMPUTE, beside the convolutions on UPDATE.
+void StepSchedule::update_weights(int variant) {
+  Stream& update = engine_->stream(StreamId::UPDATE);
+  const bool beside = engine_->has(variant, GraphId::LARS_FC_OPT);
+  if (beside) {
+    Stream& compute = engine_->stream(StreamId::COMPUTE);
+    update.record(*checked_);
+    compute.wait(*checked_);
+    engine_->launch(variant, GraphId::LARS_FC_OPT);
+    compute.record(*fc_updated_);
+  }
+  engine_->launch(variant, GraphId::LARS_FIRST_CONV_OPT);
+  engine_->launch(variant, GraphId::LARS_DEEP_CONV_OPT);
+  engine_->launch(variant, GraphId::OPTIMIZER);
+  if (beside) update.wait(*fc_updated_);
+}
+
 void StepSchedule::finish_step(std::int64_t step, int variant, bool last) {
   Stream& update = engine_->stream(StreamId::UPDATE);
   update.wait(engine_->has(variant, GraphId::FIRST_COMM) ? *comm_done_ : *shard_done_);
   engine_->launch(variant, GraphId::NAN_CHECK_AND_GRAD_SCALING);
-  engine_->launch(variant, GraphId::OPTIMIZER);
+  update_weights(variant);
   engine_->launch(variant, GraphId::CAST_MAIN);
   engine_->launch(variant, GraphId::UPDATE_STATS);
   engine_->launch(variant, GraphId::EMA_UPDATE);

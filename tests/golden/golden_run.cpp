@@ -103,6 +103,26 @@ GoldenRun load_golden(const std::string& case_name, int shards) {
   return run;
 }
 
+OptimizerRun load_optimizer_run(const std::string& case_name) {
+  const H5File file = H5File::open(golden_path("optimizer_" + case_name + ".h5"));
+  OptimizerRun run;
+  run.model = golden_path("optimizer_net.toml").string();
+  for (const char* key : {"weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps", "eta"}) {
+    if (const auto text = file.string_attribute("/", key)) run.options[key] = std::stod(*text);
+  }
+  run.lr = read_all<float>(file, "lr", DType::f32);
+  run.loss_fp32 = read_all<double>(file, "loss_fp32", DType::f64);
+  run.loss_fp64 = read_all<double>(file, "loss_fp64", DType::f64);
+  for (const char* group : {"weights", "momentum", "second_moment", "bn_running"}) {
+    if (!file.exists(group)) continue;
+    for (const std::string& name : file.children(group)) {
+      const std::string key = std::string(group) + "/" + name;
+      append_rows(file, key, DType::f32, run.states[key]);
+    }
+  }
+  return run;
+}
+
 std::vector<float> initial_values(std::int64_t index, std::int64_t elems, std::int64_t fan_in, bool is_bn_scale) {
   std::vector<float> values(static_cast<std::size_t>(elems));
   for (std::size_t e = 0; e < values.size(); ++e) {

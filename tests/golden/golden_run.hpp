@@ -23,6 +23,18 @@ struct GoldenRun {
   std::vector<std::vector<std::uint64_t>> weight_digest;  ///< By step, then parameter.
 };
 
+/// A stored run of an optimizer (README.md, "Optimizers"). States by "GROUP/NAME", then step; row 0 is the start.
+struct OptimizerRun {
+  std::string model;
+  std::int64_t batch = 16;
+  std::map<std::string, double> options;  ///< weight_decay and what the optimizer takes.
+  std::vector<float> lr;                  ///< By step.
+  std::vector<double> loss_fp32, loss_fp64;
+  std::map<std::string, std::vector<std::vector<float>>> states;
+};
+/// Reads optimizer_<case>.h5. Errors: DataError.
+OptimizerRun load_optimizer_run(const std::string& case_name);
+
 /// Reads `<case>_v<shards>.h5` and, where there are states, its momentum files. Errors: DataError.
 GoldenRun load_golden(const std::string& case_name, int shards);
 

@@ -6,15 +6,11 @@
 #include <limits>
 #include <sstream>
 
+#include "golden_leaves.hpp"
 #include "golden_run.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
-#include "renai/device/host.hpp"
 #include "step_harness.hpp"
-#ifdef RENAI_GOLDEN_CUDA
-#include "renai/backend/cuda.hpp"
-#include "renai/device/cuda.hpp"
-#endif
 
 namespace renai::test {
 namespace {
@@ -56,20 +52,6 @@ std::string scientific(double value) {
 
 std::string case_name(const ::testing::TestParamInfo<GoldenCase>& info) {
   return std::string(info.param.backend) + "_" + info.param.name + "_v" + std::to_string(info.param.logical_shards);
-}
-
-std::unique_ptr<Device> make_device(const std::string& backend) {
-#ifdef RENAI_GOLDEN_CUDA
-  if (backend == "cuda") return make_cuda_device({});
-#endif
-  return backend == "cuda" ? nullptr : make_host_device();
-}
-
-std::unique_ptr<Backend> make_backend(const std::string& name) {
-#ifdef RENAI_GOLDEN_CUDA
-  if (name == "cuda") return make_cuda_backend({});
-#endif
-  return name == "cpu" ? make_cpu_backend(1) : make_reference_backend();
 }
 
 /// Skips, saying why, where a backend has nothing to run on.

@@ -30,7 +30,11 @@ std::int32_t OpGraph::add_param(const std::string& name, ParamKind kind, const S
   info.weight = add_tensor(name, TensorRole::weight, shape);
   info.grad = add_tensor(name + ".grad", TensorRole::grad, shape);
   info.momentum = add_tensor(name + ".momentum", TensorRole::momentum, shape);
-  for (const TensorId id : {info.weight, info.grad, info.momentum}) {
+  if (has_second_moments(parts_.options.optimizer)) {
+    info.second_moment = add_tensor(name + ".exp_avg_sq", TensorRole::second_moment, shape);
+  }
+  for (const TensorId id : {info.weight, info.grad, info.momentum, info.second_moment}) {
+    if (id == kNoTensor) continue;
     parts_.tensors[static_cast<std::size_t>(id)].param = index;
   }
   parts_.params.push_back(info);

@@ -19,7 +19,8 @@ class OpGraph {
   OpGraph();
 
   TensorId add_tensor(const std::string& name, TensorRole role, const Shape& shape);
-  /// A parameter with weight, gradient and momentum in one deep bucket; returns its index.
+  /// A parameter with weight, gradient and momentum, and the second moment if the graph's optimizer has one, in one
+  /// deep bucket; returns its index.
   std::int32_t add_param(const std::string& name, ParamKind kind, const Shape& shape, bool decay = true);
   /// A batch norm over `channels` with scale and bias parameters; returns its index.
   std::int32_t add_norm(const std::string& name, std::int64_t channels, const BatchNormParams& params);

@@ -21,6 +21,9 @@ GraphOptions graph_options(const StepHarnessOptions& options) {
   result.logical_shards = options.logical_shards;
   result.input = options.input;
   result.label_smoothing = options.label_smoothing;
+  result.optimizer = options.optimizer;
+  result.adam = options.adam;
+  result.lars = options.lars;
   result.momentum = options.momentum;
   result.nesterov = options.nesterov;
   result.weight_decay = options.weight_decay;
@@ -196,6 +199,16 @@ void StepHarness::set_momentum(const std::string& name, std::span<const float> v
   write_param(info, info.momentum, values);
 }
 
+std::vector<float> StepHarness::second_moment(const std::string& name) const {
+  const ParamInfo& info = find_param(name);
+  return read_param(info, info.second_moment);
+}
+
+void StepHarness::set_second_moment(const std::string& name, std::span<const float> values) {
+  const ParamInfo& info = find_param(name);
+  write_param(info, info.second_moment, values);
+}
+
 std::vector<float> StepHarness::running(const std::string& name) const { return tensor(find_running(name)); }
 
 void StepHarness::set_running(const std::string& name, std::span<const float> values) {
@@ -255,8 +268,9 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
     launch(GraphId::CAST_DEEP_GRAD);
     launch(GraphId::CAST_FIRST_GRAD);
   }
-  for (const GraphId id : {GraphId::NAN_CHECK_AND_GRAD_SCALING, GraphId::OPTIMIZER, GraphId::UPDATE_STATS,
-                           GraphId::EMA_UPDATE, GraphId::ACCUM_METRICS}) {
+  for (const GraphId id : {GraphId::NAN_CHECK_AND_GRAD_SCALING, GraphId::LARS_FC_OPT, GraphId::LARS_FIRST_CONV_OPT,
+                           GraphId::LARS_DEEP_CONV_OPT, GraphId::OPTIMIZER, GraphId::UPDATE_STATS, GraphId::EMA_UPDATE,
+                           GraphId::ACCUM_METRICS}) {
     launch(id);
   }
   all_->from_device(stream);

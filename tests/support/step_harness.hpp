@@ -21,6 +21,9 @@ struct StepHarnessOptions {
   int logical_shards = 1;
   float lr = 0.1f, momentum = 0.9f, weight_decay = 0.0f;
   bool nesterov = false;
+  OptimizerKind optimizer = OptimizerKind::sgd;
+  AdamParams adam;
+  LarsParams lars;
   float label_smoothing = 0.0f;
   double ema_decay = 0.0;
   InputParams input;
@@ -51,6 +54,9 @@ class StepHarness {
   std::vector<float> average(const std::string& name) const;
   void set_param(const std::string& name, std::span<const float> values);
   void set_momentum(const std::string& name, std::span<const float> values);
+  /// Of Adam and AdamW.
+  std::vector<float> second_moment(const std::string& name) const;
+  void set_second_moment(const std::string& name, std::span<const float> values);
   /// "bn1.running_mean", "bn1.running_var".
   std::vector<float> running(const std::string& name) const;
   void set_running(const std::string& name, std::span<const float> values);
@@ -60,6 +66,8 @@ class StepHarness {
   double step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
   /// Crop, flip, mixing and erasing of the rows of the following steps; none: whole images, not mixed.
   void set_samples(std::vector<SampleParams> samples) { samples_ = std::move(samples); }
+  /// The rate of the steps to come.
+  void set_lr(float lr) { options_.lr = lr; }
   std::int64_t steps_done() const { return step_; }
   /// Values of any placed tensor of the training variant, as f32 in stored layout.
   std::vector<float> tensor(TensorId id) const;

@@ -26,7 +26,8 @@ enum class TensorRole : std::uint8_t {
   metrics,  // input side and step sums
   weight,
   grad,
-  momentum,  // parameters
+  momentum,
+  second_moment,  // parameters
   running_mean,
   running_var,
   batch_mean,
@@ -44,12 +45,16 @@ constexpr bool is_transient(TensorRole role) { return role >= TensorRole::activa
 struct TensorInfo {
   std::string name;
   TensorRole role = TensorRole::activation;
-  std::int32_t param = -1;  ///< Index into params for weight, grad, momentum.
+  std::int32_t param = -1;  ///< Index into params for weight, grad, momentum, second moment.
   std::int32_t norm = -1;   ///< Index into norms for batch-norm roles.
   bool average = false;     ///< The exponential average (EMA) of what the role says, or made from it.
 };
 
 enum class ParamKind : std::uint8_t { conv_weight, linear_weight, bias, bn_scale, bn_bias };
+
+/// How LARS treats a parameter: convolution and linear weights each with a rate of their own, batch norm and biases by
+/// plain SGD. `none` with other optimizers.
+enum class LarsGroup : std::uint8_t { none, conv, linear, exempt };
 
 struct ParamInfo {
   std::string name;  ///< "conv1.weight"
@@ -58,10 +63,12 @@ struct ParamInfo {
   int stage = 0;
   bool first_layer = false;  ///< Gradient made by FIRST_LAYER_BWD.
   bool decay = true;
+  LarsGroup lars = LarsGroup::none;
   bool zero_init = false;
   int bucket = 0;  ///< Deep buckets 0..B-1; first-layer parameters: B (the last bucket).
   TensorId weight = kNoTensor, grad = kNoTensor, momentum = kNoTensor;
-  TensorId ema = kNoTensor;  ///< Average of the weight; kNoTensor where the graph has none.
+  TensorId ema = kNoTensor;            ///< Average of the weight; kNoTensor where the graph has none.
+  TensorId second_moment = kNoTensor;  ///< Of Adam and AdamW, whose first moment is `momentum`.
 };
 
 struct NormInfo {
@@ -111,8 +118,11 @@ struct GraphOptions {
   int logical_shards = 8;
   InputParams input;
   float label_smoothing = 0.0f;
-  float momentum = 0.9f;
-  bool nesterov = false;
+  OptimizerKind optimizer = OptimizerKind::sgd;
+  AdamParams adam;
+  LarsParams lars;
+  float momentum = 0.9f;  ///< SGD and LARS.
+  bool nesterov = false;  ///< Likewise.
   float weight_decay = 0.0f;
   bool bn_weight_decay = false;  ///< Also decay batch-norm parameters and biases.
   float clip_norm = 0.0f;

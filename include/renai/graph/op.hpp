@@ -121,8 +121,10 @@ enum class RangeOp : std::uint8_t {
                        ///< control.local_shard.
   tree_reduce,         ///< in/out: values. Fixed balanced tree across ranks, sum.
   check_and_scale,     ///< in: grad, metrics; out: grad, scalars. Finite check, scale by 1 / (V * loss scale), global
-                       ///< norm, clip; the loss scale of the next step.
+                       ///< norm, clip; the loss scale of the next step; Adam's bias corrections.
   sgd,                 ///< in: grad w momentum scalars; out: w momentum. Skipped when scalars.skip.
+  adam,                ///< in: grad w momentum second_moment scalars; out: w momentum second_moment. Skipped likewise.
+  lars,                ///< in: grad w momentum scalars; out: w momentum. A rate for each tensor; skipped likewise.
   update_statistics,   ///< in: bn_batch, scalars; out: bn_running. Mean over V shards, one running update; skipped
                        ///< likewise.
   ema,                 ///< in: values..., scalars; out: averages, one for each of the values. average = decay * average
@@ -136,7 +138,25 @@ enum class RangeOp : std::uint8_t {
   digest,               ///< in: regions; out: digests, 16 bytes for each tensor of the regions in plan order.
 };
 
+enum class OptimizerKind : std::uint8_t { sgd, lars, adam, adamw };
+constexpr bool has_second_moments(OptimizerKind kind) {
+  return kind == OptimizerKind::adam || kind == OptimizerKind::adamw;
+}
+
+/// Adam and AdamW. Doubles, because 1 - beta2 loses five digits in f32.
+struct AdamParams {
+  double beta1 = 0.9, beta2 = 0.999;
+  float eps = 1e-8f;
+};
+/// Local rate of a tensor: eta |w| / (|g| + weight_decay |w| + eps); 1 where |w| or |g| is zero.
+struct LarsParams {
+  float eta = 1e-3f, eps = 1e-8f;
+};
+
 struct RangeParams {
+  OptimizerKind optimizer = OptimizerKind::sgd;  ///< adam, adamw: check_and_scale takes the bias corrections, too.
+  AdamParams adam;
+  LarsParams lars;
   float momentum = 0.0f;
   bool nesterov = false;
   float weight_decay = 0.0f;
@@ -155,6 +175,9 @@ std::string_view op_kind_name(OpKind kind);
 std::string_view pass_name(Pass pass);
 std::string_view activation_name(Activation kind);
 std::string_view range_op_name(RangeOp op);
+std::string_view optimizer_name(OptimizerKind kind);
+/// " adam beta1 0.9 beta2 0.999 eps 1e-08": what the optimizer has beyond SGD; empty for SGD.
+std::string print(OptimizerKind kind, const AdamParams& adam, const LarsParams& lars);
 /// "3x3/2 p1 g1 -> 64": the attributes for prints and fingerprints; every field that changes the result appears.
 std::string print(const OpParams& params);
 std::string print(const RangeParams& params);

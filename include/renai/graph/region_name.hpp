@@ -1,19 +1,21 @@
 #pragma once
 // Names of memory regions that RANGE nodes work on. Resolved to (offset, bytes) by `plan`.
 //
-// Parameters are grouped in segments: one for each (bucket, decay) pair that is not empty, named
-// "<bucket>.<decay|nodecay>", where <bucket> is "deep0", "deep1", ... in the order in which backward completes them,
-// then "first". `weights`, `grad`, `momentum` have equal inner layouts: an element has the same offset in each.
+// Parameters are grouped in segments: one for each (bucket, group) pair that is not empty, named "<bucket>.<group>"
+// (see segments.hpp), where <bucket> is "deep0", "deep1", ... in the order in which backward completes them, then
+// "first". `weights`, `grad`, `momentum`, `second_moment` have equal inner layouts: an element has the same offset in
+// each.
 
 #include <string>
 #include <string_view>
 
 namespace renai::region_name {
 
-inline constexpr std::string_view kWeights = "weights";           // + "." + segment
-inline constexpr std::string_view kWeightsHalf = "weights_half";  // weights in half-size elements, same inner layout
-inline constexpr std::string_view kGrad = "grad";                 // + "." + bucket, + "." + segment
-inline constexpr std::string_view kMomentum = "momentum";         // + "." + segment
+inline constexpr std::string_view kWeights = "weights";             // + "." + segment
+inline constexpr std::string_view kWeightsHalf = "weights_half";    // weights in half-size elements, same inner layout
+inline constexpr std::string_view kGrad = "grad";                   // + "." + bucket, + "." + segment
+inline constexpr std::string_view kMomentum = "momentum";           // + "." + segment
+inline constexpr std::string_view kSecondMoment = "second_moment";  // + "." + segment; with Adam and AdamW only
 inline constexpr std::string_view kMetrics = "metrics";    // step metrics, 16 f32: loss_sum weight_sum top1 top5 0...
 inline constexpr std::string_view kBnBatch = "bn_batch";   // per-shard mean and unbiased variance of every batch norm
 inline constexpr std::string_view kShardValues = "shard";  // parent of grad, metrics, bn_batch, in this order
@@ -39,8 +41,11 @@ inline constexpr int kScalarGradNorm = 0;
 inline constexpr int kScalarSkip = 1;  // 1: this step's update is skipped
 inline constexpr int kScalarLossScale = 2;
 inline constexpr int kScalarSkippedSteps = 3;
-inline constexpr int kScalarBadSteps = 4;   // consecutive
-inline constexpr int kScalarGoodSteps = 5;  // since the loss scale last changed
+inline constexpr int kScalarBadSteps = 4;        // consecutive
+inline constexpr int kScalarGoodSteps = 5;       // since the loss scale last changed
+inline constexpr int kScalarUpdates = 6;         // steps that were not skipped; stays at 2^24, where corrections are 1
+inline constexpr int kScalarAdamStepSize = 7;    // lr / (1 - beta1^updates), of this step
+inline constexpr int kScalarAdamCorrection = 8;  // sqrt(1 - beta2^updates)
 inline constexpr int kScalarCount = 16;
 /// Loss scale at the start of a run that scales its loss.
 inline constexpr float kInitialLossScale = 65536.0f;

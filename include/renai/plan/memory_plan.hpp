@@ -69,14 +69,15 @@ struct SlotMaxima {
 };
 SlotMaxima compute_max_slot_bytes(const PlanRequest& request);
 
-/// Tensors in the order of the region "digests": weights, momentum, running statistics, gradients, each in plan order.
+/// Tensors in the order of the region "digests": weights, momentum, second moments, running statistics, gradients, each
+/// in plan order.
 std::vector<TensorId> digest_tensors(const ComputationGraph& graph);
 
 /// One plan per spec; the same tensor has the same offset in all of them.
 std::vector<MemoryPlan> build_memory_plans(const PlanRequest& request);
 
 /// Alignment, containment in regions, room for half weights, equal offsets across plans, equal inner layouts of
-/// weights, grad and momentum, and no two tensors or workspaces that can be live at the same time overlapping
+/// weights, grad and moments, and no two tensors or workspaces that can be live at the same time overlapping
 /// (recomputed from happens-before, independently of the planner's own intervals). Errors: InternalError.
 void verify(const PlanRequest& request, std::span<const MemoryPlan> plans);
 std::string print(const MemoryPlan& plan, const ComputationGraph& graph);

@@ -70,6 +70,7 @@ class StepSchedule {
   int stage(std::int64_t* job);
   void transfer(int buffer, std::int64_t job, int variant);
   void merge_and_reduce(int variant, bool last_shard);
+  void update_weights(int variant);
   void finish_step(std::int64_t step, int variant, bool last);
   int first_shard() const;
 
@@ -87,7 +88,8 @@ class StepSchedule {
 
   std::optional<Cursor> next_;
   std::int64_t submitted_ = 0, consumed_ = 0;
-  std::unique_ptr<Event> zero_done_, shard_done_, merged_, comm_done_, inference_done_, accumulated_, result_done_;
+  std::unique_ptr<Event> zero_done_, shard_done_, merged_, comm_done_, checked_, fc_updated_, inference_done_,
+      accumulated_, result_done_;
   std::array<std::unique_ptr<Event>, 2> transferred_, slot_free_;
   std::vector<std::unique_ptr<Event>> bucket_merged_, step_done_;
   Buffer result_;

@@ -5,10 +5,12 @@
 
 #include "../range_recorder.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/optimizer.hpp"
 #include "kernels/range.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/graph/region_name.hpp"
+#include "renai/graph/segments.hpp"
 #include "renai/tensor/slot_layout.hpp"
 
 namespace renai {
@@ -37,6 +39,8 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
       case RangeOp::tree_reduce: return tree_reduce();
       case RangeOp::check_and_scale: return check_and_scale();
       case RangeOp::sgd: return sgd();
+      case RangeOp::adam: return adam();
+      case RangeOp::lars: return lars();
       case RangeOp::update_statistics: return update_statistics();
       case RangeOp::ema: return average();
       case RangeOp::cast_weights: return cast_weights();
@@ -70,8 +74,10 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
       const DTensor& place = plan_.tensor(param.grad);
       if (place.placed()) params.push_back({tensor(param.grad), place.size_bytes / std::int64_t{sizeof(float)}});
     }
+    const bool adam = has_second_moments(node_.params.optimizer);
     const cuda::CheckAndScale check{
-        values_of(node_.inputs.at(0)), values_of(node_.inputs.at(1)), params, node_.params, scalars(), workspace_};
+        values_of(node_.inputs.at(0)), values_of(node_.inputs.at(1)), params, node_.params, scalars(), workspace_,
+        adam ? control() : nullptr};
     cuda::launch(check, queue_);
   }
 
@@ -82,6 +88,27 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
                 "'" + node_.name + "': gradient, weights and momentum have equal layouts");
     cuda::launch(cuda::Sgd{grad.data, weights.data, momentum.data, grad.elems, node_.params, control(), scalars()},
                  queue_);
+  }
+
+  void adam() {
+    const cuda::FloatSpan grad = values_of(node_.inputs.at(0)), weights = values_of(node_.inputs.at(1)),
+                          momentum = values_of(node_.inputs.at(2)), second_moment = values_of(node_.inputs.at(3));
+    RENAI_CHECK(grad.elems == weights.elems && grad.elems == momentum.elems && grad.elems == second_moment.elems,
+                "'" + node_.name + "': gradient, weights and moments have equal layouts");
+    cuda::launch(cuda::Adam{grad.data, weights.data, momentum.data, second_moment.data, grad.elems, node_.params,
+                            control(), scalars()},
+                 queue_);
+  }
+
+  void lars() {
+    RENAI_CHECK(workspace_ != nullptr, "'" + node_.name + "' has a workspace");
+    std::vector<cuda::LarsTensor> tensors;
+    for (const ParamInfo* param : params_of(node_.inputs.at(1))) {
+      tensors.push_back(
+          {tensor(param->grad), tensor(param->weight), tensor(param->momentum), stored_elems(param->weight)});
+    }
+    RENAI_CHECK(!tensors.empty(), "'" + node_.name + "' has tensors");
+    cuda::launch(cuda::Lars{tensors, node_.params, control(), scalars(), workspace_}, queue_);
   }
 
   void update_statistics() {
@@ -185,9 +212,7 @@ std::string cuda_range_kernel_name(const RangeNode& node) { return "cuda." + std
 
 std::int64_t cuda_range_workspace_bytes(const ComputationGraph& graph, const RangeNode& node, const ShapeTable& shapes,
                                         std::span<const std::int64_t> padded_c) {
-  if (node.op != RangeOp::check_and_scale) return 0;
-  std::vector<cuda::FloatSpan> params;
-  for (const ParamInfo& param : graph.params()) {
+  const auto most_elems = [&](const ParamInfo& param) {
     const auto id = static_cast<std::size_t>(param.grad);
     std::int64_t most = 0;
     for (const std::vector<Shape>& row : shapes) {
@@ -195,8 +220,21 @@ std::int64_t cuda_range_workspace_bytes(const ComputationGraph& graph, const Ran
       const std::int64_t c = row[id].c(), stored_c = padded_c.empty() ? c : std::max(c, padded_c[id]);
       most = std::max(most, row[id].elems() / c * stored_c);
     }
-    params.push_back({nullptr, most});
+    return most;
+  };
+  if (node.op == RangeOp::lars) {
+    std::vector<cuda::LarsTensor> tensors;
+    for (const Segment& segment : parameter_segments(graph)) {
+      if (region_name::child(region_name::kWeights, segment.name) != node.inputs.at(1)) continue;
+      for (const std::int32_t param : segment.params) {
+        tensors.push_back({nullptr, nullptr, nullptr, most_elems(graph.params()[static_cast<std::size_t>(param)])});
+      }
+    }
+    return cuda::lars_workspace_bytes(tensors);
   }
+  if (node.op != RangeOp::check_and_scale) return 0;
+  std::vector<cuda::FloatSpan> params;
+  for (const ParamInfo& param : graph.params()) params.push_back({nullptr, most_elems(param)});
   cuda::CheckAndScale check;
   check.params = params;
   return cuda::check_and_scale_workspace_bytes(check);

@@ -211,5 +211,70 @@ TEST(Optimizer, OneUpdateForEachSegmentAndNoDecayWhereNotWanted) {
   }
 }
 
+TEST(Optimizer, AdamHasTwoMoments) {
+  GraphOptions options;
+  options.weight_decay = 0.125f;
+  options.adam = {0.8, 0.99, 1e-6f};
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw}) {
+    options.optimizer = kind;
+    const ComputationGraph graph = build_computation_graph(model_with_norms(), options);
+    const std::vector<Segment> segments = parameter_segments(graph);
+    ASSERT_EQ(graph.nodes(GraphId::OPTIMIZER).size(), segments.size());
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      const auto& node = std::get<RangeNode>(graph.nodes(GraphId::OPTIMIZER)[i].work);
+      const std::string& name = segments[i].name;
+      EXPECT_EQ(node.op, RangeOp::adam);
+      EXPECT_THAT(node.inputs, ElementsAre("grad." + name, "weights." + name, "momentum." + name,
+                                           "second_moment." + name, "scalars"));
+      EXPECT_THAT(node.outputs, ElementsAre("weights." + name, "momentum." + name, "second_moment." + name));
+      EXPECT_EQ(node.params.weight_decay, segments[i].decay ? 0.125f : 0.0f);
+      EXPECT_EQ(node.params.optimizer, kind);
+      EXPECT_EQ(node.params.adam.beta1, 0.8);
+    }
+    const auto& check = std::get<RangeNode>(graph.nodes(GraphId::NAN_CHECK_AND_GRAD_SCALING)[0].work);
+    EXPECT_EQ(check.params.optimizer, kind) << "it computes the corrections";
+    EXPECT_EQ(check.params.adam.beta2, 0.99);
+    EXPECT_THAT(node_texts(graph, GraphId::SIMPLE_TASK_GRAPH),
+                ElementsAre("digest(weights, momentum, second_moment, bn_running, grad) -> digests"));
+    for (const ParamInfo& param : graph.params()) {
+      EXPECT_EQ(graph.tensor(param.momentum).name, param.name + ".exp_avg");
+      EXPECT_EQ(graph.tensor(param.second_moment).name, param.name + ".exp_avg_sq");
+    }
+  }
+}
+
+TEST(Optimizer, LarsAdaptsWeightsByKindAndPlaceAndExemptsTheRest) {
+  GraphOptions options;
+  options.optimizer = OptimizerKind::lars;
+  options.weight_decay = 0.125f;
+  for (const bool decay_all : {false, true}) {
+    options.bn_weight_decay = decay_all;
+    const ComputationGraph graph = build_computation_graph(model_with_norms(), options);
+    EXPECT_THAT(segment_names(graph), ElementsAre("deep0.conv", "deep0.fc", "deep0.exempt", "first.conv"));
+    const auto op = [&](GraphId id, const char* name, const char* segment, float decay) {
+      const std::string text(segment);
+      EXPECT_THAT(node_texts(graph, id),
+                  ElementsAre(std::string(name) + "(grad." + text + ", weights." + text + ", momentum." + text +
+                              ", scalars) -> weights." + text + ", momentum." + text));
+      EXPECT_EQ(std::get<RangeNode>(graph.nodes(id)[0].work).params.weight_decay, decay) << segment;
+    };
+    op(GraphId::LARS_FC_OPT, "lars", "deep0.fc", 0.125f);
+    op(GraphId::LARS_DEEP_CONV_OPT, "lars", "deep0.conv", 0.125f);
+    op(GraphId::LARS_FIRST_CONV_OPT, "lars", "first.conv", 0.125f);
+    op(GraphId::OPTIMIZER, "sgd", "deep0.exempt", decay_all ? 0.125f : 0.0f);
+  }
+}
+
+TEST(Optimizer, LinearWeightsOfTheFirstLayerGoWithTheLinearOnes) {
+  GraphOptions options;
+  options.optimizer = OptimizerKind::lars;
+  ModelBuilder model;
+  model.layer(LayerKind::flatten, "flat", {"input"}).linear("fc1", "flat", 5).linear("fc2", "fc1");
+  const ComputationGraph graph = build_computation_graph(model.spec(), options);
+  EXPECT_EQ(graph.nodes(GraphId::LARS_FC_OPT).size(), 2u);
+  EXPECT_TRUE(graph.empty(GraphId::LARS_FIRST_CONV_OPT));
+  EXPECT_TRUE(graph.empty(GraphId::LARS_DEEP_CONV_OPT));
+}
+
 }  // namespace
 }  // namespace renai

@@ -221,6 +221,7 @@ TEST(Print, ShowsEveryFieldThatChangesResults) {
       {"label_smoothing", [](GraphOptions& o, ModelSpec&) { o.label_smoothing = 0.1f; }},
       {"momentum", [](GraphOptions& o, ModelSpec&) { o.momentum = std::nextafter(0.9f, 1.0f); }},
       {"nesterov", [](GraphOptions& o, ModelSpec&) { o.nesterov = true; }},
+      {"optimizer", [](GraphOptions& o, ModelSpec&) { o.optimizer = OptimizerKind::lars; }},
       {"weight_decay", [](GraphOptions& o, ModelSpec&) { o.weight_decay = 1e-4f; }},
       {"bn_weight_decay", [](GraphOptions& o, ModelSpec&) { o.bn_weight_decay = true; }},
       {"clip_norm", [](GraphOptions& o, ModelSpec&) { o.clip_norm = 1.0f; }},

@@ -46,6 +46,27 @@ TEST(GraphAtlas, AveragesAddFiveCaptures) {
   EXPECT_EQ(counts_of(build_atlas(plan.graph, plan.specs)), (Counts{6 * 16 + 28, 16 + 18, 90}));
 }
 
+/// LARS adds its three graphs, Adam none.
+TEST(GraphAtlas, OptimizersHavePinnedCounts) {
+  for (const auto& [kind, shared] : {std::pair{OptimizerKind::lars, 18}, {OptimizerKind::adamw, 15}}) {
+    PlanOptions options;
+    options.optimizer = kind;
+    const PlanCase plan(options);
+    EXPECT_NO_THROW(verify(plan.request, plan.plans));
+    const GraphAtlas atlas = build_atlas(plan.graph, plan.specs);
+    EXPECT_NO_THROW(verify(atlas, plan.graph));
+    EXPECT_EQ(counts_of(atlas), (Counts{6 * shared + 24, shared + 14, 5 * shared + 10}));
+    const bool lars = kind == OptimizerKind::lars;
+    EXPECT_EQ(atlas.slot(0, GraphId::LARS_FC_OPT).used, lars);
+    EXPECT_EQ(plan.plans[0].has_region("second_moment"), !lars);
+    if (!lars) continue;
+    EXPECT_EQ(atlas.slot(0, GraphId::LARS_FC_OPT).stream, StreamId::COMPUTE);
+    EXPECT_EQ(atlas.slot(0, GraphId::LARS_FIRST_CONV_OPT).stream, StreamId::UPDATE);
+    EXPECT_EQ(atlas.slot(0, GraphId::LARS_DEEP_CONV_OPT).stream, StreamId::UPDATE);
+    EXPECT_EQ(atlas.slot(0, GraphId::LARS_DEEP_CONV_OPT).shape, kShapeInvariant);
+  }
+}
+
 TEST(GraphAtlas, AScheduleOfThreeResolutionsHasEightVariants) {
   const PlanCase plan(PlanOptions{"resnet9", 1, false, 1 << 20, {{32, 0}, {36, 1}, {40, 2}}});
   const GraphAtlas atlas = build_atlas(plan.graph, plan.specs);

@@ -19,6 +19,7 @@ struct PlanOptions {
   bool workspaces = true;
   bool half_weights = false;
   double ema_decay = 0.0;
+  OptimizerKind optimizer = OptimizerKind::sgd;
 };
 
 inline bool may_be_half(TensorRole role) {
@@ -46,6 +47,7 @@ inline ComputationGraph build_graph(const PlanOptions& options, const std::vecto
   features.parallel_branches = options.branches;
   features.half_weights = options.half_weights;
   features.ema_decay = options.ema_decay;
+  features.optimizer = options.optimizer;
   const ModelSpec model = load_model(options.model);
   const ComputationGraph draft = build_computation_graph(model, features);
   features.bucket_of_param =

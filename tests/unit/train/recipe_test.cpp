@@ -72,6 +72,11 @@ TEST(Recipe, TheDefaultsAreValid) {
   edges.resolution = "28@0,32@2";
   edges.inject_fault = "exit@3:0";
   EXPECT_NO_THROW(verify(edges));
+  for (const char* optimizer : {"sgd", "lars", "adam", "adamw"}) {
+    Recipe other;
+    other.optimizer = optimizer;
+    EXPECT_NO_THROW(verify(other)) << optimizer << ", though --nesterov is on";
+  }
   for (const char* precision : {"fp32", "tf32", "bf16", "fp16"}) {
     edges.precision = precision;
     EXPECT_NO_THROW(verify(edges)) << "the backend decides";
@@ -89,7 +94,7 @@ TEST(Recipe, EveryBadValueIsNamedWithARemedy) {
       {[](Recipe& r) { r.device = "gpu"; }, "--device gpu", "auto, cpu, cuda, reference"},
       {[](Recipe& r) { r.device = "abacus"; }, "--device abacus", "use auto, cpu, cuda, reference"},
       {[](Recipe& r) { r.precision = "fp3"; }, "--precision fp3", "did you mean 'fp32'?"},
-      {[](Recipe& r) { r.optimizer = "adagradient"; }, "--optimizer adagradient", "sgd"},
+      {[](Recipe& r) { r.optimizer = "adagradient"; }, "--optimizer adagradient", "sgd, lars, adam, adamw"},
       {[](Recipe& r) { r.lr_schedule = "cosin"; }, "--lr-schedule cosin", "did you mean 'cosine'?"},
       {[](Recipe& r) { r.reduce = "quick"; }, "--reduce quick", "tree"},
       {[](Recipe& r) { r.kernel_search = "measured"; }, "--kernel-search measured", "measure"},
@@ -122,6 +127,20 @@ TEST(Recipe, EveryBadValueIsNamedWithARemedy) {
       {[](Recipe& r) { r.momentum = 1; }, "--momentum 1", "0.9"},
       {[](Recipe& r) { r.momentum = -0.5; }, "--momentum -0.5", "use at least 0"},
       {[](Recipe& r) { r.momentum = 0; }, "--nesterov true", "set --momentum above 0"},
+      {[](Recipe& r) { r.beta1 = 1; }, "--beta1 1", "must lie in [0, 1)"},
+      {[](Recipe& r) { r.beta2 = -0.1; }, "--beta2 -0.1", "must lie in [0, 1)"},
+      {[](Recipe& r) { r.eps = 0; }, "--eps 0", "must be above 0"},
+      {[](Recipe& r) { r.eps = 1e-60; }, "--eps 1e-60", "must be above 0"},
+      {[](Recipe& r) { r.lars_eps = -1; }, "--lars-eps -1", "must be above 0"},
+      {[](Recipe& r) { r.lars_eta = 0; }, "--lars-eta 0", "no weight would move"},
+      {[](Recipe& r) { r.beta1 = 0.8; }, "--beta1 0.8; it has no meaning for --optimizer sgd", "--momentum"},
+      {[](Recipe& r) { r.beta2 = 0.8; }, "--beta2 0.8; it has no meaning for --optimizer sgd", "adamw"},
+      {[](Recipe& r) { r.eps = 0.5; }, "--eps 0.5; it has no meaning for --optimizer sgd", "adamw"},
+      {[](Recipe& r) { r.lars_eta = 0.5; }, "--lars-eta 0.5; it has no meaning for --optimizer sgd", "lars"},
+      {[](Recipe& r) { r.optimizer = "lars", r.eps = 0.5; }, "--eps 0.5", "use --lars-eps"},
+      {[](Recipe& r) { r.optimizer = "lars", r.momentum = 0; }, "--nesterov true", "set --momentum above 0"},
+      {[](Recipe& r) { r.optimizer = "adam", r.momentum = 0.5; }, "--momentum 0.5; it has no meaning", "use --beta1"},
+      {[](Recipe& r) { r.optimizer = "adamw", r.lars_eps = 0.5; }, "--lars-eps 0.5", "use --optimizer lars"},
       {[](Recipe& r) { r.weight_decay = -1; }, "--weight-decay -1", "use at least 0"},
       {[](Recipe& r) { r.warmup_epochs = -1; }, "--warmup-epochs -1", "use at least 0"},
       {[](Recipe& r) { r.lr_step_epochs = 0; }, "--lr-step-epochs 0", "30"},

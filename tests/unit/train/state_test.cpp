@@ -24,11 +24,16 @@ struct Trained {
   Engine engine;
 
   explicit Trained(const std::string& model, std::uint64_t seed = 1) : Trained(load_model(model), seed) {}
-  explicit Trained(const ModelSpec& model, std::uint64_t seed = 1)
-      : blueprint(make_blueprint(small_recipe(model.name, 4, 2), shape(), *rank.run().backend, *rank.run().communicator,
-                                 {.model = model})),
+  explicit Trained(const ModelSpec& model, std::uint64_t seed = 1, const std::string& optimizer = "sgd")
+      : blueprint(make_blueprint(recipe_of(model.name, optimizer), shape(), *rank.run().backend,
+                                 *rank.run().communicator, {.model = model})),
         engine(blueprint, rank.run()) {
     initialize_state(engine, seed);
+  }
+  static Recipe recipe_of(const std::string& model, const std::string& optimizer) {
+    Recipe recipe = small_recipe(model, 4, 2);
+    recipe.optimizer = optimizer;
+    return recipe;
   }
   static DataShape shape() {
     DataShape data;
@@ -91,6 +96,32 @@ TEST(State, RestoreGivesBackWhatGatherTook) {
     EXPECT_TRUE(equal(gather_state(one.engine, progress), other)) << model;
     restore_state(one.engine, initial, "file", false);
     EXPECT_TRUE(equal(gather_state(one.engine, {}), initial)) << model;
+  }
+}
+
+/// Under the names that the optimizer's state has in PyTorch; a state of another optimizer is none.
+TEST(State, EveryOptimizerKeepsItsState) {
+  Trained with_sgd("lenet5");
+  const StateDict of_sgd = gather_state(with_sgd.engine, {});
+  for (const char* optimizer : {"adam", "adamw", "lars"}) {
+    Trained one(load_model("lenet5"), 1, optimizer);
+    const bool adam = std::string(optimizer) != "lars";
+    const StateDict state = counted(gather_state(one.engine, {}));
+    const std::size_t params = one.blueprint.graph.params().size();
+    EXPECT_EQ(state.groups.at("optimizer").size(), adam ? 2 * params : params);
+    for (const char* suffix : {".exp_avg", ".exp_avg_sq", ".momentum"}) {
+      const bool wanted = adam == (std::string(suffix) != ".momentum");
+      EXPECT_EQ(state.find("optimizer", std::string("fc1.weight") + suffix) != nullptr, wanted) << suffix;
+    }
+    restore_state(one.engine, state, "file", false);
+    EXPECT_TRUE(equal(counted(gather_state(one.engine, {})), state));
+    const StateDict again = gather_state(one.engine, {});
+    for (const StateTensor& tensor : state.groups.at("optimizer")) {
+      EXPECT_EQ(again.find("optimizer", tensor.name)->data, tensor.data) << tensor.name;
+    }
+    if (!adam) continue;
+    const std::string message = message_of<DataError>([&] { restore_state(one.engine, of_sgd, "some.h5", false); });
+    EXPECT_NE(message.find("exp_avg'"), std::string::npos) << message;
   }
 }
 

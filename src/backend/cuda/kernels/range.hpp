@@ -26,14 +26,16 @@ struct FloatSpan {
 };
 
 /// Scales the gradient by 1 / (shards * loss scale), finds non-finite values, takes the norm over `params` (in order),
-/// clips, decides a skip, and grows or shrinks the loss scale. `params` are all of `grad` but for the gaps between
-/// slots, which hold zeros. Determinism: fp64 sums over blocks of constant size within each parameter, in order.
+/// clips, decides a skip, grows or shrinks the loss scale, and takes Adam's bias corrections. `params` are all of
+/// `grad` but for the gaps between slots, which hold zeros. Determinism: fp64 sums over blocks of constant size within
+/// each parameter, in order.
 struct CheckAndScale {
   FloatSpan grad, metrics;
   std::span<const FloatSpan> params;
   RangeParams range;
   float* scalars = nullptr;
   std::byte* workspace = nullptr;
+  const ControlBlock* control = nullptr;  ///< Read with Adam and AdamW only.
 };
 std::int64_t check_and_scale_workspace_bytes(const CheckAndScale& check);
 void launch(const CheckAndScale& check, cudaStream_t stream);

@@ -75,7 +75,27 @@ struct Decision {
   float* scalars;
   float* clip_factor;
   RangeParams range;
+  const ControlBlock* control;  ///< Null: no corrections of Adam.
 };
+
+__device__ double power(double base, std::uint32_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1u) != 0) result = __dmul_rn(result, base);
+    base = __dmul_rn(base, base);
+  }
+  return result;
+}
+
+/// Rounded as host_range::adam_corrections.
+__device__ void correct_adam(const Decision& decision) {
+  float* const scalars = decision.scalars;
+  const auto updates = static_cast<std::uint32_t>(scalars[names::kScalarUpdates]);
+  const double rest1 = __dsub_rn(1.0, power(decision.range.adam.beta1, updates));
+  const double rest2 = __dsub_rn(1.0, power(decision.range.adam.beta2, updates));
+  scalars[names::kScalarAdamStepSize] = static_cast<float>(__ddiv_rn(static_cast<double>(decision.control->lr), rest1));
+  scalars[names::kScalarAdamCorrection] = static_cast<float>(__dsqrt_rn(rest2));
+}
 
 /// A step that is not finite is skipped and shrinks a dynamic loss scale; enough good ones in a row let it grow.
 __device__ void decide_scalars(const Decision& decision, double norm, bool finite) {
@@ -85,6 +105,10 @@ __device__ void decide_scalars(const Decision& decision, double norm, bool finit
   scalars[names::kScalarSkip] = finite ? 0.0f : 1.0f;
   scalars[names::kScalarSkippedSteps] += finite ? 0.0f : 1.0f;
   scalars[names::kScalarBadSteps] = finite ? 0.0f : scalars[names::kScalarBadSteps] + 1.0f;
+  if (finite) {
+    scalars[names::kScalarUpdates] += 1.0f;
+    if (decision.control != nullptr) correct_adam(decision);
+  }
   if (!range.dynamic_loss_scale) return;
   const float scale = scalars[names::kScalarLossScale];
   const float good = finite ? scalars[names::kScalarGoodSteps] + 1.0f : 0.0f;
@@ -175,8 +199,11 @@ void launch(const CheckAndScale& check, cudaStream_t stream) {
   auto* const clip_factor = reinterpret_cast<float*>(check.workspace);
   auto* const sums = reinterpret_cast<double*>(check.workspace + kHeaderBytes);
   launch_tiles(check, sums, stream);
+  const bool adam = has_second_moments(check.range.optimizer);
+  RENAI_CHECK(!adam || check.control != nullptr, "check_and_scale knows the learning rate");
   const Decision decision{
-      sums, tiles_of(check.params), check.metrics.data, check.metrics.elems, check.scalars, clip_factor, check.range};
+      sums,        tiles_of(check.params),        check.metrics.data, check.metrics.elems, check.scalars, clip_factor,
+      check.range, adam ? check.control : nullptr};
   decide<<<1, kDecideThreads, 0, stream>>>(decision);
   check_launch("check_and_scale decision");
   if (check.range.clip_norm <= 0.0f || check.grad.elems == 0) return;
