@@ -109,6 +109,34 @@ class IdentityTest(renai_cli.FolderTest):
         (dropped / "manifest.json").write_text(json.dumps(manifest))
         self.differs(one, self.train("dropped-run", data=dropped), "'data'")
 
+    OPTIMIZERS = {"adam": {"lr": 0.002}, "adamw": {"lr": 0.002, "weight_decay": 0.1},
+                  "lars": {"lr": 0.5, "lars_eta": 0.01}}
+
+    def test_optimizers_on_any_number_of_ranks(self):
+        traces = {}
+        for optimizer, options in self.OPTIMIZERS.items():
+            one = traces[optimizer] = self.train(optimizer, optimizer=optimizer, **options)
+            for ranks in (2, 4):
+                self.same(one, self.train(f"{optimizer}-np{ranks}", ranks, optimizer=optimizer, **options))
+            self.same(one, self.train(f"{optimizer}-buckets", 2, optimizer=optimizer, bucket_mib="0.01", **options))
+        self.differs(traces["adam"], self.train("beta2", optimizer="adam", beta2=0.998, **self.OPTIMIZERS["adam"]),
+                     "'recipe'")
+        self.differs(traces["lars"], self.train("eps", optimizer="lars", lars_eps=0.001, **self.OPTIMIZERS["lars"]),
+                     "'recipe'")
+
+    def test_optimizers_go_on_after_a_restart(self):
+        for optimizer, options in self.OPTIMIZERS.items():
+            one = self.train(f"{optimizer}-whole", optimizer=optimizer, **options)
+            fault = {"checkpoint_every": 7, "optimizer": optimizer, **options}
+            run_dir, trace = self.folder / f"{optimizer}-halves", self.folder / f"{optimizer}-halves.trace"
+            words = ["train", "--data", self.data, "--run-dir", run_dir, "--trace", trace, "--steps", STEPS,
+                     "--global-batch", BATCH, "--model", "cnn-small", "--verify-every", 5, "--augment", "crop2,flip"]
+            for key, value in fault.items():
+                words += ["--" + key.replace("_", "-"), value]
+            self.assertNotEqual(renai_cli.on_ranks(1, *words, "--inject-fault", "exit@9:0").returncode, 0)
+            self.succeeds(renai_cli.on_ranks(2, *words, "--resume", "auto"))
+            self.same(one, trace)
+
     def change_pixel(self, path):
         import gzip
         raw = bytearray(gzip.decompress(path.read_bytes()))
