@@ -118,6 +118,7 @@ class Reverse {
       case OpKind::max_pool: emit_data_gradient(stem, node, Pass::backward, {x, dy}); return;
       case OpKind::avg_pool:
       case OpKind::global_avg_pool:
+      case OpKind::adaptive_avg_pool:
       case OpKind::flatten: emit_data_gradient(stem, node, Pass::backward, {dy}); return;
       case OpKind::dropout: emit_data_gradient(stem, node, Pass::backward, {dy, parts_.control}); return;
       case OpKind::add:

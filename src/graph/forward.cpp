@@ -46,6 +46,8 @@ OpChoice choose_op(const LayerSpec& layer, std::size_t index, const GraphOptions
     case LayerKind::avg_pool:
       return {OpKind::avg_pool, PoolParams{window_of(layer), layer.ceil_mode, layer.count_include_pad}};
     case LayerKind::global_avg_pool: return {OpKind::global_avg_pool, NoParams{}};
+    case LayerKind::adaptive_avg_pool:
+      return {OpKind::adaptive_avg_pool, AdaptivePoolParams{layer.size_h, layer.size_w}};
     case LayerKind::add: return {OpKind::add, NoParams{}};
     case LayerKind::concat: return {OpKind::concat, NoParams{}};
     case LayerKind::flatten: return {OpKind::flatten, NoParams{}};

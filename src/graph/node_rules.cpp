@@ -41,6 +41,8 @@ constexpr std::array kSignatures{
     Signature{OpKind::avg_pool, Pass::backward, "a", "a"},
     Signature{OpKind::global_avg_pool, Pass::forward, "a", "a"},
     Signature{OpKind::global_avg_pool, Pass::backward, "a", "a"},
+    Signature{OpKind::adaptive_avg_pool, Pass::forward, "a", "a"},
+    Signature{OpKind::adaptive_avg_pool, Pass::backward, "a", "a"},
     Signature{OpKind::add, Pass::forward, "aa", "a"},
     Signature{OpKind::flatten, Pass::forward, "a", "a"},
     Signature{OpKind::flatten, Pass::backward, "a", "a"},
@@ -79,6 +81,7 @@ std::size_t params_index(OpKind op) {
     case OpKind::activation: return OpParams(ActivationParams{}).index();
     case OpKind::max_pool:
     case OpKind::avg_pool: return OpParams(PoolParams{}).index();
+    case OpKind::adaptive_avg_pool: return OpParams(AdaptivePoolParams{}).index();
     case OpKind::dropout: return OpParams(DropoutParams{}).index();
     case OpKind::softmax_cross_entropy: return OpParams(LossParams{}).index();
     case OpKind::normalize_input: return OpParams(InputParams{}).index();

@@ -44,6 +44,9 @@ struct ParamsPrinter {
   std::string operator()(const PoolParams& p) const {
     return window_text(p.window) + (p.ceil_mode ? " ceil" : "") + (p.count_include_pad ? " count_include_pad" : "");
   }
+  std::string operator()(const AdaptivePoolParams& p) const {
+    return "to " + std::to_string(p.out_h) + "x" + std::to_string(p.out_w);
+  }
   std::string operator()(const DropoutParams& p) const {
     return "p " + float_text(p.p) + " layer " + std::to_string(p.layer);
   }
@@ -70,9 +73,10 @@ bool backward_reads_output(Activation kind) {
 }
 
 std::string_view op_kind_name(OpKind kind) {
-  constexpr std::array<std::string_view, 14> kNames{
-      "unpack_slot", "normalize_input", "conv2d", "linear", "batch_norm", "activation", "max_pool",
-      "avg_pool",    "global_avg_pool", "add",    "concat", "flatten",    "dropout",    "softmax_cross_entropy"};
+  constexpr std::array<std::string_view, 15> kNames{
+      "unpack_slot", "normalize_input", "conv2d",   "linear",          "batch_norm",
+      "activation",  "max_pool",        "avg_pool", "global_avg_pool", "adaptive_avg_pool",
+      "add",         "concat",          "flatten",  "dropout",         "softmax_cross_entropy"};
   static_assert(kNames.size() == static_cast<std::size_t>(OpKind::softmax_cross_entropy) + 1);
   RENAI_CHECK(static_cast<std::size_t>(kind) < kNames.size(), "operator out of range");
   return kNames[static_cast<std::size_t>(kind)];

@@ -148,9 +148,10 @@ void check_equal_params(const ComputationGraph& graph, std::span<const Shape> sh
     const Shape& shape = shapes[static_cast<std::size_t>(param.weight)];
     const Shape& other = others[static_cast<std::size_t>(param.weight)];
     if (shape == other) continue;
-    throw UserError("model '" + graph.model().name + "': parameter '" + param.name + "' depends on the resolution",
-                    "it is " + shape.str() + " for one input and " + other.str() + " for another",
-                    "train and validate at one resolution, or put global_avg_pool before the linear layers");
+    throw UserError(
+        "model '" + graph.model().name + "': parameter '" + param.name + "' depends on the resolution",
+        "it is " + shape.str() + " for one input and " + other.str() + " for another",
+        "train and validate at one resolution, or put global_avg_pool or adaptive_avg_pool before the linear layers");
   }
 }
 

@@ -232,6 +232,11 @@ std::vector<Shape> infer_shapes(const ComputeNode& node, std::span<const Shape> 
     case OpKind::max_pool:
     case OpKind::avg_pool: return {pool_shape(node, x)};
     case OpKind::global_avg_pool: require_feature_map(node, x); return {Shape{x.n(), 1, 1, x.c()}};
+    case OpKind::adaptive_avg_pool: {
+      const auto& params = std::get<AdaptivePoolParams>(node.params);
+      require_feature_map(node, x);
+      return {Shape{x.n(), params.out_h, params.out_w, x.c()}};
+    }
     case OpKind::add: return {add_shape(node, inputs)};
     case OpKind::concat: return {concat_shape(node, inputs)};
     case OpKind::flatten: require_batch(node, x); return {Shape{x.n(), row_elems(x)}};
@@ -257,6 +262,7 @@ std::vector<Shape> infer_backward_shapes(const ComputeNode& node, std::span<cons
     case OpKind::max_pool:
     case OpKind::avg_pool:
     case OpKind::global_avg_pool:
+    case OpKind::adaptive_avg_pool:
     case OpKind::flatten:
     case OpKind::dropout:
     case OpKind::softmax_cross_entropy: return {x};

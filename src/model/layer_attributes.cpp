@@ -36,6 +36,7 @@ std::vector<LayerAttributes> make_table() {
       {max_pool, "max_pool", {"kernel", "stride", "padding", "ceil_mode"}, "kernel"},
       {avg_pool, "avg_pool", {"kernel", "stride", "padding", "ceil_mode", "count_include_pad"}, "kernel"},
       {global_avg_pool, "global_avg_pool", {}, ""},
+      {adaptive_avg_pool, "adaptive_avg_pool", {"size"}, "size"},
       {add, "add", {}, "inputs"},
       {concat, "concat", {}, "inputs"},
       {flatten, "flatten", {}, ""},

@@ -52,6 +52,12 @@ LayerChain& LayerChain::max_pool(const std::string& name, std::int64_t kernel, s
   return *this;
 }
 
+LayerChain& LayerChain::adaptive_avg_pool(const std::string& name, std::int64_t size) {
+  LayerSpec& layer = append(name, LayerKind::adaptive_avg_pool);
+  layer.size_h = layer.size_w = size;
+  return *this;
+}
+
 LayerChain& LayerChain::dropout(const std::string& name, float p) {
   append(name, LayerKind::dropout).p = p;
   return *this;

@@ -18,6 +18,8 @@ class LayerChain {
   /// Max pool with stride = kernel.
   LayerChain& max_pool(const std::string& name, std::int64_t kernel);
   LayerChain& max_pool(const std::string& name, std::int64_t kernel, std::int64_t stride, std::int64_t padding);
+  /// Average pool to size x size.
+  LayerChain& adaptive_avg_pool(const std::string& name, std::int64_t size);
   LayerChain& dropout(const std::string& name, float p);
   /// Stride of the layer just appended.
   LayerChain& stride(std::int64_t stride);

@@ -263,6 +263,8 @@ void ModelParser::read_attribute(const toml::node& node, std::string_view key, L
     std::tie(layer.kernel_h, layer.kernel_w) = reader_.extents(node, key, 1);
   } else if (key == "stride") {
     std::tie(layer.stride_h, layer.stride_w) = reader_.extents(node, key, 1);
+  } else if (key == "size") {
+    std::tie(layer.size_h, layer.size_w) = reader_.extents(node, key, 1);
   } else if (key == "padding") {
     std::tie(layer.pad_h, layer.pad_w) = reader_.extents(node, key, 0);
   } else if (key == "dilation") {

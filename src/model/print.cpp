@@ -34,6 +34,7 @@ std::string pair_text(std::int64_t h, std::int64_t w) {
 std::string attribute_text(const LayerSpec& layer, std::string_view key) {
   const bool pool = layer.kind == LayerKind::max_pool || layer.kind == LayerKind::avg_pool;
   if (key == "out") return layer.out == 0 ? "" : std::to_string(layer.out);
+  if (key == "size") return pair_text(layer.size_h, layer.size_w);
   if (key == "kernel") return pair_text(layer.kernel_h, layer.kernel_w);
   if (key == "stride") {
     const std::int64_t h = pool ? layer.kernel_h : 1, w = pool ? layer.kernel_w : 1;

@@ -161,6 +161,10 @@ std::optional<ModelProblem> find_attribute_problem(const LayerSpec& layer) {
     case LayerKind::avg_pool:
       if (auto problem = check_window(layer)) return problem;
       break;
+    case LayerKind::adaptive_avg_pool:
+      if (auto problem = check_range({"size", layer.size_h, 1})) return problem;
+      if (auto problem = check_range({"size", layer.size_w, 1})) return problem;
+      break;
     case LayerKind::batch_norm:
       if (!(layer.eps > 0.0f) || !std::isfinite(layer.eps)) return ModelProblem{0, "eps", "must be above 0", {}};
       if (!in_open_unit(layer.bn_momentum)) return ModelProblem{0, "momentum", "must be above 0 and at most 1", {}};

@@ -50,10 +50,11 @@ void require_equal_persistent_shapes(const ComputationGraph& graph, std::span<co
     for (const ParamInfo& param : graph.params()) {
       const auto id = static_cast<std::size_t>(param.weight);
       if (shapes[spec][id] != shapes[0][id]) {
-        throw UserError("model '" + graph.model().name + "' at resolution " + std::to_string(specs[spec].shape.h),
-                        "parameter '" + param.name + "' would be " + shapes[spec][id].str() + " but is " +
-                            shapes[0][id].str() + " at " + std::to_string(specs[0].shape.h),
-                        "use one resolution, or a model that ends in global average pooling");
+        throw UserError(
+            "model '" + graph.model().name + "' at resolution " + std::to_string(specs[spec].shape.h),
+            "parameter '" + param.name + "' would be " + shapes[spec][id].str() + " but is " + shapes[0][id].str() +
+                " at " + std::to_string(specs[0].shape.h),
+            "use one resolution, or a model with global or adaptive average pooling before its linear layers");
       }
     }
   }

@@ -40,7 +40,7 @@ inline constexpr double kUnitRoundoff = 0x1.0p-24;
 
 /// True where the tolerance is measured on absolute values.
 inline bool is_sum_of_products(const std::string& op) {
-  return op == "conv2d" || op == "linear" || op == "avg_pool" || op == "global_avg_pool";
+  return op == "conv2d" || op == "linear" || op == "avg_pool" || op == "global_avg_pool" || op == "adaptive_avg_pool";
 }
 
 /// `absolute_sum` = sum|a b| of one element with n products.

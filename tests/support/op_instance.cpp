@@ -28,6 +28,7 @@ class Maker {
         {"max_pool", &Maker::max_pool},
         {"avg_pool", &Maker::avg_pool},
         {"global_avg_pool", &Maker::global_avg_pool},
+        {"adaptive_avg_pool", &Maker::adaptive_avg_pool},
         {"add", &Maker::add},
         {"concat", &Maker::concat},
         {"flatten", &Maker::flatten},
@@ -246,6 +247,13 @@ class Maker {
     unary(OpKind::global_avg_pool, NoParams{}, uniform_values(x.elems()), x.h() * x.w(), Reads::nothing, true);
   }
 
+  void adaptive_avg_pool() {
+    const Shape x = case_.input_shape();
+    const AdaptivePoolParams params{case_.integer("out_h", 1), case_.integer("out_w", 1)};
+    const std::int64_t depth = (x.h() / params.out_h + 2) * (x.w() / params.out_w + 2);
+    unary(OpKind::adaptive_avg_pool, params, uniform_values(x.elems()), depth, Reads::nothing, true);
+  }
+
   void flatten() {
     unary(OpKind::flatten, NoParams{}, uniform_values(case_.input_shape().elems()), 1, Reads::nothing, true, true,
           true);
@@ -409,8 +417,9 @@ class Maker {
 
 const std::vector<std::string>& op_case_files() {
   static const std::vector<std::string> kFiles{
-      "unpack_slot", "normalize_input", "conv2d", "linear", "batch_norm", "activation", "max_pool",
-      "avg_pool",    "global_avg_pool", "add",    "concat", "flatten",    "dropout",    "softmax_cross_entropy"};
+      "unpack_slot", "normalize_input", "conv2d",   "linear",          "batch_norm",
+      "activation",  "max_pool",        "avg_pool", "global_avg_pool", "adaptive_avg_pool",
+      "add",         "concat",          "flatten",  "dropout",         "softmax_cross_entropy"};
   return kFiles;
 }
 

@@ -21,6 +21,7 @@
 //                          order)
 //   avg_pool               forward / backward  x / dy                                      y / dx
 //   global_avg_pool        forward / backward  x / dy                                      y [N,1,1,C] / dx
+//   adaptive_avg_pool      forward / backward  x / dy                                      y [N,out_h,out_w,C] / dx
 //   add                    forward           a b                                           y   (backward: dy is both
 //   gradients) concat                 forward / backward  x0 x1 ... / dy                              y / dx0 dx1 ...
 //   (along C) flatten                forward / backward  x / dy                                      y / dx   (a view)
@@ -48,6 +49,7 @@ enum class OpKind : std::uint8_t {
   max_pool,
   avg_pool,
   global_avg_pool,
+  adaptive_avg_pool,
   add,
   concat,
   flatten,
@@ -89,6 +91,18 @@ struct PoolParams {
   bool ceil_mode = false;
   bool count_include_pad = true;
 };
+/// Output (i, j) is the mean over adaptive_bin(i, H, out_h) x adaptive_bin(j, W, out_w). Source: torchvision's VGG.
+struct AdaptivePoolParams {
+  std::int64_t out_h = 1, out_w = 1;
+};
+/// Positions [begin, end) of `from` that position `i` of `to` stands for: no gaps, neighbours may share one. Seen from
+/// the other side, adaptive_bin(j, to, from) are the positions of `to` whose bins hold j.
+struct AdaptiveBin {
+  std::int64_t begin, end;
+};
+constexpr AdaptiveBin adaptive_bin(std::int64_t i, std::int64_t from, std::int64_t to) {
+  return {i * from / to, ((i + 1) * from + to - 1) / to};
+}
 struct DropoutParams {
   float p = 0.5f;
   std::uint32_t layer = 0;  ///< Key of the mask with (seed, step, shard).
@@ -107,7 +121,7 @@ struct InputParams {
 struct NoParams {};
 
 using OpParams = std::variant<NoParams, Conv2dParams, LinearParams, BatchNormParams, ActivationParams, PoolParams,
-                              DropoutParams, LossParams, InputParams>;
+                              AdaptivePoolParams, DropoutParams, LossParams, InputParams>;
 
 /// Operations on whole regions. Inputs and outputs by position (region names). "values" may be several names: adjacent
 /// regions, worked on as one interval. Regions without content (no batch norm: bn_*; no first-layer parameters:

@@ -24,6 +24,7 @@ enum class LayerKind {
   max_pool,
   avg_pool,
   global_avg_pool,
+  adaptive_avg_pool,
   add,
   concat,
   flatten,
@@ -45,15 +46,16 @@ struct LayerSpec {
   std::int64_t pad_h = 0, pad_w = 0;
   std::int64_t dilation_h = 1, dilation_w = 1;
   std::int64_t groups = 1;
-  bool bias = true;               ///< conv2d, linear.
-  bool ceil_mode = false;         ///< pools: round the output extent up.
-  bool count_include_pad = true;  ///< avg_pool.
-  float eps = 1e-5f;              ///< batch_norm.
-  float bn_momentum = 0.1f;       ///< batch_norm: weight of the new statistics in the running update.
-  float slope = 0.01f;            ///< leaky_relu.
-  float p = 0.5f;                 ///< dropout: probability of zero.
-  bool zero_init = false;         ///< batch_norm: scale starts at 0 (last of a residual block).
-  int stage = 0;                  ///< For freezing: 0 = first layer, rising with depth.
+  std::int64_t size_h = 0, size_w = 0;  ///< adaptive_avg_pool: extents of the output.
+  bool bias = true;                     ///< conv2d, linear.
+  bool ceil_mode = false;               ///< pools: round the output extent up.
+  bool count_include_pad = true;        ///< avg_pool.
+  float eps = 1e-5f;                    ///< batch_norm.
+  float bn_momentum = 0.1f;             ///< batch_norm: weight of the new statistics in the running update.
+  float slope = 0.01f;                  ///< leaky_relu.
+  float p = 0.5f;                       ///< dropout: probability of zero.
+  bool zero_init = false;               ///< batch_norm: scale starts at 0 (last of a residual block).
+  int stage = 0;                        ///< For freezing: 0 = first layer, rising with depth.
 };
 
 /// How weights start; biases are zero but for torch_default and the linear layers of torchvision_resnet, batch norms

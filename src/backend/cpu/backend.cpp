@@ -17,9 +17,10 @@ cpu::Catalogue make_catalogue(int threads) {
   cpu::Catalogue catalogue;
   catalogue.backend = "cpu";
   catalogue.threads = threads;
-  for (const auto& part : {cpu::conv_implementations(), cpu::linear_implementations(), cpu::norm_implementations(),
-                           cpu::activation_implementations(), cpu::pool_implementations(), cpu::join_implementations(),
-                           cpu::input_implementations(), cpu::reference_implementations()}) {
+  for (const auto& part :
+       {cpu::conv_implementations(), cpu::linear_implementations(), cpu::norm_implementations(),
+        cpu::activation_implementations(), cpu::pool_implementations(), cpu::adaptive_pool_implementations(),
+        cpu::join_implementations(), cpu::input_implementations(), cpu::reference_implementations()}) {
     catalogue.implementations.insert(catalogue.implementations.end(), part.begin(), part.end());
   }
   catalogue.range_entry = [](const RangeNode& node) {

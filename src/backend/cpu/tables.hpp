@@ -12,6 +12,7 @@ std::vector<Implementation> linear_implementations();
 std::vector<Implementation> norm_implementations();
 std::vector<Implementation> activation_implementations();
 std::vector<Implementation> pool_implementations();
+std::vector<Implementation> adaptive_pool_implementations();
 std::vector<Implementation> join_implementations();   ///< add, flatten
 std::vector<Implementation> input_implementations();  ///< normalize_input, dropout
 /// The naive loops take whatever is left: the loss, joins and what is small. Always last.

@@ -83,7 +83,8 @@ Offer<Kernel> make_max_grad(const Leaf& leaf, const Site& site) {
 
 Offer<Match> match_average(const Scope& scope, std::size_t first) {
   const ComputeNode* node = scope.node(first);
-  if (node == nullptr || (node->op != OpKind::avg_pool && node->op != OpKind::global_avg_pool)) {
+  if (node == nullptr ||
+      (node->op != OpKind::avg_pool && node->op != OpKind::global_avg_pool && node->op != OpKind::adaptive_avg_pool)) {
     return Offer<Match>::refuse("not an average");
   }
   return Match{1, node->inputs, node->outputs, {}};
@@ -91,11 +92,13 @@ Offer<Match> match_average(const Scope& scope, std::size_t first) {
 
 Offer<Kernel> make_average(const Leaf& leaf, const Site& site) {
   const ComputeNode& node = site.node();
-  const bool backward = node.pass == Pass::backward, global = node.op == OpKind::global_avg_pool;
+  const bool backward = node.pass == Pass::backward;
   const TensorId x = backward ? node.outputs[0] : node.inputs[0], y = backward ? node.inputs[0] : node.outputs[0];
   const PoolShape shape = make_shape(leaf, node, site.shape(x), site.shape(y));
-  const auto run = global ? (backward ? launch_global_avg_pool_grad : launch_global_avg_pool)
-                          : (backward ? launch_avg_pool_grad : launch_avg_pool);
+  const auto run =
+      node.op == OpKind::global_avg_pool ? (backward ? launch_global_avg_pool_grad : launch_global_avg_pool)
+      : node.op == OpKind::avg_pool      ? (backward ? launch_avg_pool_grad : launch_avg_pool)
+                                         : (backward ? launch_adaptive_avg_pool_grad : launch_adaptive_avg_pool);
   Kernel kernel;
   kernel.bind = [shape, run](const Operands& at) -> Call {
     return [=] { run(shape, at.inputs[0], at.outputs[0], queue_of(at)); };

@@ -21,6 +21,7 @@ Kernel bind_kernel(const BindContext& context, const ComputeNode& node) {
     case OpKind::max_pool: return bind_max_pool(operands);
     case OpKind::avg_pool: return bind_avg_pool(operands);
     case OpKind::global_avg_pool: return bind_global_avg_pool(operands);
+    case OpKind::adaptive_avg_pool: return bind_adaptive_avg_pool(operands);
     case OpKind::add: return bind_add(operands);
     case OpKind::concat: return bind_concat(operands);
     case OpKind::flatten: return {};

@@ -15,6 +15,7 @@ Kernel bind_activation(const Operands& operands);
 Kernel bind_max_pool(const Operands& operands);
 Kernel bind_avg_pool(const Operands& operands);
 Kernel bind_global_avg_pool(const Operands& operands);
+Kernel bind_adaptive_avg_pool(const Operands& operands);
 Kernel bind_add(const Operands& operands);
 Kernel bind_concat(const Operands& operands);
 Kernel bind_dropout(const Operands& operands);

@@ -1,4 +1,4 @@
-// VGG networks for 224x224 images, with and without batch norm, with torchvision's layer names.
+// VGG networks (224x224 images unless asked otherwise), with and without batch norm, with torchvision's layer names.
 
 #include <span>
 #include <vector>
@@ -31,8 +31,8 @@ ModelSpec vgg(const char* name, std::span<const std::int64_t> widths, bool norm)
     if (norm) net.layer(next(), LayerKind::batch_norm);
     net.layer(next(), LayerKind::relu);
   }
-  // At 224x224 torchvision's adaptive pool to 7x7 changes nothing.
-  net.layer("flatten", LayerKind::flatten);
+  // At 224x224 this changes nothing.
+  net.adaptive_avg_pool("avgpool", 7).layer("flatten", LayerKind::flatten);
   net.linear("classifier.0", 4096).layer("classifier.1", LayerKind::relu).dropout("classifier.2", 0.5f);
   net.linear("classifier.3", 4096).layer("classifier.4", LayerKind::relu).dropout("classifier.5", 0.5f);
   return net.linear("classifier.6", 0).finish();

@@ -71,6 +71,7 @@ const std::vector<ShapeCase>& shape_cases() {
       {"max pool, dilation", max_pool(window(3, 1, 1, 2)), {{1, 7, 7, 2}}, {{1, 5, 5, 2}}},
       {"avg pool", avg_pool(window(3, 3, 1)), {{1, 10, 11, 2}}, {{1, 4, 4, 2}}},
       {"avg pool, whole map", avg_pool(window(4, 4, 0)), {{2, 4, 4, 2}}, {{2, 1, 1, 2}}},
+      {"adaptive average", node(OpKind::adaptive_avg_pool, AdaptivePoolParams{7, 6}), {{2, 3, 5, 7}}, {{2, 7, 6, 7}}},
       {"global average", node(OpKind::global_avg_pool), {{2, 3, 5, 7}}, {{2, 1, 1, 7}}},
       {"add", node(OpKind::add), {{2, 3, 3, 4}, {2, 3, 3, 4}}, {{2, 3, 3, 4}}},
       {"concat", node(OpKind::concat), {{2, 3, 3, 4}, {2, 3, 3, 1}, {2, 3, 3, 2}}, {{2, 3, 3, 7}}},

@@ -27,5 +27,8 @@ void launch_avg_pool_grad(const PoolShape& shape, const void* dy, void* dx, cuda
 /// y [n, c] = mean over h * w.
 void launch_global_avg_pool(const PoolShape& shape, const void* x, void* y, cudaStream_t stream);
 void launch_global_avg_pool_grad(const PoolShape& shape, const void* dy, void* dx, cudaStream_t stream);
+/// Means over adaptive_bin.
+void launch_adaptive_avg_pool(const PoolShape& shape, const void* x, void* y, cudaStream_t stream);
+void launch_adaptive_avg_pool_grad(const PoolShape& shape, const void* dy, void* dx, cudaStream_t stream);
 
 }  // namespace renai::cuda

@@ -1,4 +1,4 @@
-// avg_pool, global_avg_pool and their gradients.
+// avg_pool, global_avg_pool, adaptive_avg_pool and their gradients.
 
 #include "pool.cuh"
 
@@ -95,6 +95,57 @@ __global__ void __launch_bounds__(kPoolThreads) global_avg_pool_grad(Pool p, con
   Vector<T, V>::narrow_from(values).store(dx, input_index(p, at.n, at.h, at.w, at.vector));
 }
 
+/// adaptive_bin in 32 bits.
+struct Bin {
+  int begin, end;
+  __device__ Bin(int i, int from, int to)
+      : begin(static_cast<int>(std::int64_t{i} * from / to)),
+        end(static_cast<int>(((std::int64_t{i} + 1) * from + to - 1) / to)) {}
+};
+
+__device__ inline float adaptive_share(const Pool& p, int i, int j) {
+  const Bin rows(i, p.h, p.out_h), columns(j, p.w, p.out_w);
+  return 1.0f / static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kPoolThreads) adaptive_avg_pool(Pool p, const void* x, void* y) {
+  const Pixel at = pixel_of_thread(p.n, p.out_h, p.out_w, p.vectors);
+  if (!at.inside) return;
+  const Bin rows(at.h, p.h, p.out_h), columns(at.w, p.w, p.out_w);
+  float sums[V] = {};
+  for (int r = rows.begin; r < rows.end; ++r) {
+    for (int s = columns.begin; s < columns.end; ++s) {
+      float values[V];
+      Vector<T, V>::load(x, input_index(p, at.n, r, s, at.vector)).widen_to(values);
+#pragma unroll
+      for (int j = 0; j < V; ++j) sums[j] += values[j];
+    }
+  }
+  const float scale = adaptive_share(p, at.h, at.w);
+#pragma unroll
+  for (int j = 0; j < V; ++j) sums[j] *= scale;
+  Vector<T, V>::narrow_from(sums).store(y, output_index(p, at.n, at.h, at.w, at.vector));
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kPoolThreads) adaptive_avg_pool_grad(Pool p, const void* dy, void* dx) {
+  const Pixel at = pixel_of_thread(p.n, p.h, p.w, p.vectors);
+  if (!at.inside) return;
+  const Bin above(at.h, p.out_h, p.h), beside(at.w, p.out_w, p.w);
+  float sums[V] = {};
+  for (int r = above.begin; r < above.end; ++r) {
+    for (int s = beside.begin; s < beside.end; ++s) {
+      const float scale = adaptive_share(p, r, s);
+      float values[V];
+      Vector<T, V>::load(dy, output_index(p, at.n, r, s, at.vector)).widen_to(values);
+#pragma unroll
+      for (int j = 0; j < V; ++j) sums[j] += values[j] * scale;
+    }
+  }
+  Vector<T, V>::narrow_from(sums).store(dx, input_index(p, at.n, at.h, at.w, at.vector));
+}
+
 /// Calls f(T{}, vector length, Pool).
 template <typename F>
 void with_pool(const PoolShape& s, const void* from, const void* to, F&& f) {
@@ -135,6 +186,22 @@ void launch_global_avg_pool_grad(const PoolShape& s, const void* dy, void* dx, c
     global_avg_pool_grad<decltype(element), decltype(length)::value><<<blocks, kPoolThreads, 0, stream>>>(p, dy, dx);
   });
   check_launch("global_avg_pool_grad");
+}
+
+void launch_adaptive_avg_pool(const PoolShape& s, const void* x, void* y, cudaStream_t stream) {
+  with_pool(s, x, y, [&](auto element, auto length, const Pool& p) {
+    const unsigned blocks = pool_blocks(s.n, s.out_h, s.out_w, p.vectors);
+    adaptive_avg_pool<decltype(element), decltype(length)::value><<<blocks, kPoolThreads, 0, stream>>>(p, x, y);
+  });
+  check_launch("adaptive_avg_pool");
+}
+
+void launch_adaptive_avg_pool_grad(const PoolShape& s, const void* dy, void* dx, cudaStream_t stream) {
+  with_pool(s, dy, dx, [&](auto element, auto length, const Pool& p) {
+    const unsigned blocks = pool_blocks(s.n, s.h, s.w, p.vectors);
+    adaptive_avg_pool_grad<decltype(element), decltype(length)::value><<<blocks, kPoolThreads, 0, stream>>>(p, dy, dx);
+  });
+  check_launch("adaptive_avg_pool_grad");
 }
 
 }  // namespace renai::cuda
