@@ -11,8 +11,8 @@ import renai_cli  # noqa: E402
 FOLDER = renai_cli.SOURCE / "launch" / "recipes"
 # Side, channels and classes of the recipe's data. The side of ImageNet's files is a small one here: the recipes set the
 # network's input, and a plan reads no pixels.
-SHAPES = {"imagenet": (16, 3, 1000), "cifar10": (32, 3, 10), "mnist": (28, 1, 10), "fashion-mnist": (28, 1, 10)}
-PARTIAL = 40  # Samples of an epoch's last batch.
+SHAPES = {"imagenet": (8, 3, 1000), "cifar10": (32, 3, 10), "mnist": (28, 1, 10), "fashion-mnist": (28, 1, 10)}
+PARTIAL = 200  # Samples of an epoch's last batch: more than any recipe has logical shards.
 
 
 class RecipesTest(renai_cli.FolderTest):
