@@ -95,6 +95,22 @@ class IdentityTest(device_cli.DeviceTest):
                 digests = {self.summary(f"{name(case)}-np{count}")["digest"] for count in (1, ranks)}
                 self.assertEqual(len(digests), 1)
 
+    def test_optimizers(self):
+        """Adam's corrections, and LARS, whose graphs run on two streams: launches agree, and one device and two."""
+        cases = {"adam": {"lr": 0.002}, "adamw": {"lr": 0.002, "weight_decay": 0.1}, "lars": {"lr": 0.5, "lars_eta": 0.01}}
+
+        def train(name, ranks, run):
+            return self.run_one(f"{name}-np{ranks}-{run}", ranks, model="cnn-small", precision=device_cli.PRECISIONS[-1],
+                                optimizer=name, **cases[name])
+
+        ones = device_cli.together([functools.partial(train, name, 1, run) for name in cases for run in (1, 2)])
+        for name, first, second in zip(cases, ones[::2], ones[1::2]):
+            with self.subTest(optimizer=name):
+                self.check_trace(first, 8)
+                self.same(first, second, STEPS)
+                if self.two_ranks():
+                    self.same(first, train(name, 2, 1), STEPS)
+
     def test_launches_and_plan_cache(self):
         """Launches agree, with warm plans, and with none."""
         precision = device_cli.PRECISIONS[-1]
