@@ -11,19 +11,6 @@
 namespace renai::test {
 namespace {
 
-/// The files beside the source; RENAI_GOLDEN names them where the test was built elsewhere.
-std::filesystem::path golden_path(const std::string& file) {
-  const char* folder = std::getenv("RENAI_GOLDEN");
-  return std::filesystem::path(folder != nullptr ? folder : RENAI_GOLDEN_DIR) / file;
-}
-
-std::uint64_t mix64(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15ull;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-  return x ^ (x >> 31);
-}
-
 template <typename T>
 std::vector<T> read_all(const H5File& file, const std::string& name, DType dtype) {
   const std::vector<std::int64_t> extents = file.info(name).extents;
@@ -58,12 +45,12 @@ std::int64_t integer_of(const H5File& file, const char* key) {
   return *value;
 }
 
-void load_momenta(const std::string& base, GoldenRun& run) {
+void load_momenta(const std::filesystem::path& folder, const std::string& base, GoldenRun& run) {
   std::int64_t step = 0;
   while (step < run.steps) {
     std::string number = std::to_string(step);
     if (number.size() < 2) number.insert(0, "0");
-    const H5File file = H5File::open(golden_path(base + "_momentum" + number + ".h5"));
+    const H5File file = H5File::open(folder / (base + "_momentum" + number + ".h5"));
     for (const std::string& name : run.parameters) append_rows(file, name, DType::f32, run.momenta[name]);
     step = static_cast<std::int64_t>(run.momenta[run.parameters.front()].size());
   }
@@ -71,12 +58,25 @@ void load_momenta(const std::string& base, GoldenRun& run) {
 
 }  // namespace
 
-GoldenRun load_golden(const std::string& case_name, int shards) {
+std::filesystem::path golden_folder() {
+  const char* folder = std::getenv("RENAI_GOLDEN");
+  return folder != nullptr ? folder : RENAI_GOLDEN_DIR;
+}
+
+std::uint64_t golden_mix64(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+GoldenRun load_golden(const std::string& case_name, int shards, const std::string& folder) {
   const std::string base = case_name + "_v" + std::to_string(shards);
-  const H5File file = H5File::open(golden_path(base + ".h5"));
+  const std::filesystem::path from = folder.empty() ? golden_folder() : std::filesystem::path(folder);
+  const H5File file = H5File::open(from / (base + ".h5"));
   GoldenRun run;
   run.model = text_of(file, "model");
-  if (run.model.ends_with(".toml")) run.model = golden_path(run.model).string();
+  if (run.model.ends_with(".toml")) run.model = (golden_folder() / run.model).string();
   run.batch = integer_of(file, "batch");
   run.steps = integer_of(file, "steps");
   run.logical_shards = static_cast<int>(integer_of(file, "logical_shards"));
@@ -87,10 +87,12 @@ GoldenRun load_golden(const std::string& case_name, int shards) {
   for (std::string name; std::getline(names, name);) run.parameters.push_back(name);
   run.batch_key = read_all<std::int64_t>(file, "batch_key", DType::i64);
   run.loss_fp32 = read_all<double>(file, "loss_fp32", DType::f64);
-  run.loss_fp64 = read_all<double>(file, "loss_fp64", DType::f64);
-  append_rows(file, "loss_fp32_others", DType::f64, run.loss_fp32_others);
-  run.final_norm_fp32 = read_all<double>(file, "final_norm_fp32", DType::f64);
-  run.final_norm_fp64 = read_all<double>(file, "final_norm_fp64", DType::f64);
+  if (file.exists("loss_fp64")) {
+    run.loss_fp64 = read_all<double>(file, "loss_fp64", DType::f64);
+    append_rows(file, "loss_fp32_others", DType::f64, run.loss_fp32_others);
+    run.final_norm_fp32 = read_all<double>(file, "final_norm_fp32", DType::f64);
+    run.final_norm_fp64 = read_all<double>(file, "final_norm_fp64", DType::f64);
+  }
   run.has_states = file.exists("weight_digest");
   if (!run.has_states) return run;
   append_rows(file, "weight_digest", DType::u64, run.weight_digest);
@@ -99,14 +101,15 @@ GoldenRun load_golden(const std::string& case_name, int shards) {
       append_rows(file, "bn_running/" + name, DType::f32, run.running[name]);
     }
   }
-  load_momenta(base, run);
+  if (file.exists("update_spread")) append_rows(file, "update_spread", DType::f64, run.update_spread);
+  load_momenta(from, base, run);
   return run;
 }
 
 OptimizerRun load_optimizer_run(const std::string& case_name) {
-  const H5File file = H5File::open(golden_path("optimizer_" + case_name + ".h5"));
+  const H5File file = H5File::open(golden_folder() / ("optimizer_" + case_name + ".h5"));
   OptimizerRun run;
-  run.model = golden_path("optimizer_net.toml").string();
+  run.model = (golden_folder() / "optimizer_net.toml").string();
   for (const char* key : {"weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps", "eta"}) {
     if (const auto text = file.string_attribute("/", key)) run.options[key] = std::stod(*text);
   }
@@ -126,7 +129,7 @@ OptimizerRun load_optimizer_run(const std::string& case_name) {
 std::vector<float> initial_values(std::int64_t index, std::int64_t elems, std::int64_t fan_in, bool is_bn_scale) {
   std::vector<float> values(static_cast<std::size_t>(elems));
   for (std::size_t e = 0; e < values.size(); ++e) {
-    const std::uint64_t bits = mix64(static_cast<std::uint64_t>(index) << 32 | e) >> 40;
+    const std::uint64_t bits = golden_mix64(static_cast<std::uint64_t>(index) << 32 | e) >> 40;
     const double u = static_cast<double>(bits) * 0x1.0p-23 - 1.0;
     if (fan_in > 0) {
       values[e] = static_cast<float>(u * std::sqrt(1.0 / static_cast<double>(fan_in)));
@@ -155,7 +158,7 @@ std::vector<std::uint8_t> golden_images(std::int64_t key, std::int64_t batch, st
         for (std::int64_t channel = 0; channel < c; ++channel) {
           const std::int64_t stripes =
               (label * 37 + y * (label + 3) * 5 + x * (label % 4 + 1) * 9 + channel * 50) % 192;
-          const std::uint64_t noise = mix64(static_cast<std::uint64_t>(key + 1) << 40 | position) >> 58;
+          const std::uint64_t noise = golden_mix64(static_cast<std::uint64_t>(key + 1) << 40 | position) >> 58;
           pixels[position++] = static_cast<std::uint8_t>(stripes + static_cast<std::int64_t>(noise));
         }
       }

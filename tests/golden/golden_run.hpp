@@ -2,6 +2,7 @@
 // A stored training run of PyTorch (see README.md) and the formulas that its files leave out.
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct GoldenRun {
   /// By name, then step: momentum and running statistics after the step.
   std::map<std::string, std::vector<std::vector<float>>> momenta, running;
   std::vector<std::vector<std::uint64_t>> weight_digest;  ///< By step, then parameter.
+  /// By step, then parameter: how far the updates of PyTorch's own kernels are apart from the same state, over the
+  /// update's norm. Only in runs made with `--states`.
+  std::vector<std::vector<double>> update_spread;
 };
 
 /// A stored run of an optimizer (README.md, "Optimizers"). States by "GROUP/NAME", then step; row 0 is the start.
@@ -35,8 +39,14 @@ struct OptimizerRun {
 /// Reads optimizer_<case>.h5. Errors: DataError.
 OptimizerRun load_optimizer_run(const std::string& case_name);
 
-/// Reads `<case>_v<shards>.h5` and, where there are states, its momentum files. Errors: DataError.
-GoldenRun load_golden(const std::string& case_name, int shards);
+/// Where the golden files lie: beside the source, or where RENAI_GOLDEN says when the test was built elsewhere.
+std::filesystem::path golden_folder();
+/// The finaliser of splitmix64, which all formulas draw from.
+std::uint64_t golden_mix64(std::uint64_t x);
+
+/// Reads `<case>_v<shards>.h5` and, where there are states, its momentum files, from `folder` or from where the
+/// committed ones lie. Errors: DataError.
+GoldenRun load_golden(const std::string& case_name, int shards, const std::string& folder = {});
 
 /// Start value of a parameter in PyTorch's layout. `extents` are PyTorch's; `fan_in` is that of its layer's weight;
 /// 0 for batch norm.

@@ -3,6 +3,7 @@
 
 Run as `python3 make_torch_golden.py [case ...]` in this folder; needs torch, numpy and h5py. README.md describes the
 files and says where the committed ones were made. Everything is a pure function of this script and of torch's version.
+`python3 make_torch_golden.py --states FOLDER case ...` writes the runs there, with all their states (resnet9: 1.1 GB).
 """
 
 import os
@@ -250,6 +251,17 @@ def is_decided(single, key):
     return True
 
 
+def updates(run, gradient, momentum):
+    """What a step from this gradient adds to the momentum times the rate: the directions of the updates."""
+    decay = {id(v): group["weight_decay"] for group in run.optimizer.param_groups for v in group["params"]}
+    result = {}
+    for name, value in run.params.items():
+        result[name] = gradient[name] + decay[id(value)] * value.detach().numpy()
+        if momentum is not None:
+            result[name] += MOMENTUM * momentum[name]
+    return result
+
+
 def choose_key(single, step):
     """The first of the step's candidate batches that is decided."""
     for candidate in range(step, step + 100 * STEPS, 100):
@@ -313,21 +325,46 @@ def write_attributes(file, case, shards, batch, lr, decay, model):
         file.attrs.create(key, value, dtype=np.int64)
 
 
-def make_case(case, shards, keys):
+def own_spread(single, probes, key):
+    """How far PyTorch's own kernels are apart: for each parameter the largest difference between the update that
+    `single`, which has not taken the step yet, will make and those of its other kernels from the same state, over the
+    update's norm. The first probe has the kernels of `single`."""
+    weights, momentum = single.weights(), single.momentum() if single.optimizer.state else None
+    spread = []
+    for probe in probes:
+        with torch.no_grad():
+            for name, value in weights.items():
+                probe.params[name].copy_(torch.tensor(value))
+        with torch.backends.mkldnn.flags(enabled=probe.kernels != "native"):
+            spread.append(gradients(probe, key))
+    wanted = updates(single, spread[0], momentum)
+    return [
+        max(np.linalg.norm(other[name] - value) for other in spread[1:]) / np.linalg.norm(wanted[name])
+        for name, value in spread[0].items()
+    ]
+
+
+def make_case(case, shards, keys, all_states=False):
     """Writes one run; `keys` are its batches, chosen here when None. Returns them."""
     make, model, batch, lr, decay, _, stored = CASES[case]
-    keep_states = shards in stored
+    keep_states = all_states or shards in stored
     net = make()
     single = Run(net, shards, batch, lr, decay, torch.float32)
-    double = Run(make(), shards, batch, lr, decay, torch.float64)
-    others = [Run(make(), shards, batch, lr, decay, torch.float32, kernels) for kernels in OTHER_KERNELS]
-    chosen, loss32, loss64, loss_others, momenta, running, digests = [], [], [], [], [], [], []
+    # With all states each step stands for itself; where runs end up is measured without.
+    double = None if all_states else Run(make(), shards, batch, lr, decay, torch.float64)
+    others = [] if all_states else [Run(make(), shards, batch, lr, decay, torch.float32, name) for name in OTHER_KERNELS]
+    probes = [] if not all_states else [
+        Run(make(), shards, batch, lr, decay, torch.float32, name) for name in ("default", *OTHER_KERNELS)
+    ]
+    chosen, loss32, loss64, loss_others, momenta, running, digests, spread = [], [], [], [], [], [], [], []
     for step in range(STEPS):
         key = choose_key(single, step) if keys is None else keys[step]
         before = single.weights()
+        if all_states:
+            spread.append(own_spread(single, probes, key))
         chosen.append(key)
         loss32.append(single.step(key))
-        loss64.append(double.step(key))
+        loss64.append(double.step(key) if double else loss32[-1])
         loss_others.append([other.step(key) for other in others])
         if keep_states:
             momenta.append(single.momentum())
@@ -337,20 +374,24 @@ def make_case(case, shards, keys):
                 check_rebuilt(before[name], momenta[-1][name], value, lr, name)
             digests.append([digest_words(value) for value in after.values()])
         print(f"{case} V={shards} step {step} batch {key}: {loss32[-1]:.7f} " + " ".join(
-            f"{loss - loss64[-1]:+.2e}" for loss in [loss32[-1], *loss_others[-1]]), flush=True)
+            f"{loss - loss64[-1]:+.2e}" for loss in [loss32[-1], *loss_others[-1]]) + (
+                f" spread {max(spread[-1]):.1e}" if all_states else ""), flush=True)
 
     base = f"{case}_v{shards}"
     with h5py.File(base + ".h5", "w") as file:
         write_attributes(file, case, shards, batch, lr, decay, model)
         file["batch_key"] = np.array(chosen, dtype=np.int64)
         file["loss_fp32"] = np.array(loss32, dtype=np.float64)
-        file["loss_fp32_others"] = np.array(loss_others, dtype=np.float64).T
-        file["loss_fp64"] = np.array(loss64, dtype=np.float64)
-        final = double.weights()
-        norms = [[np.linalg.norm(v.astype(np.float64)) for v in run.weights().values()] for run in (single, double)]
-        file["final_norm_fp32"], file["final_norm_fp64"] = (np.array(n, dtype=np.float64) for n in norms)
+        final = single.weights()
+        if not all_states:
+            file["loss_fp32_others"] = np.array(loss_others, dtype=np.float64).T
+            file["loss_fp64"] = np.array(loss64, dtype=np.float64)
+            norms = [[np.linalg.norm(v.astype(np.float64)) for v in run.weights().values()] for run in (single, double)]
+            file["final_norm_fp32"], file["final_norm_fp64"] = (np.array(n, dtype=np.float64) for n in norms)
         names = "\n".join(final)
         file.attrs.create("parameters", names, dtype=h5py.string_dtype("ascii", len(names)))
+        if all_states:
+            file["update_spread"] = np.array(spread, dtype=np.float64)
         if keep_states:
             file["weight_digest"] = np.array(digests, dtype=np.uint64)
             for name in net.norms:
@@ -364,21 +405,24 @@ def make_case(case, shards, keys):
         with h5py.File(f"{base}_momentum{first:02d}.h5", "w") as file:
             for name in net.shapes:
                 block = np.stack([m[name] for m in momenta[first : first + per_file]])
-                file.create_dataset(name, data=block, chunks=block.shape, compression="gzip", compression_opts=9,
-                                    shuffle=True)
+                packed = {} if all_states else {"chunks": block.shape, "compression": "gzip", "compression_opts": 9,
+                                                "shuffle": True}
+                file.create_dataset(name, data=block, **packed)
     return chosen
 
 
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for case in sys.argv[1:] or CASES:
+    words = sys.argv[1:]
+    all_states = words[:1] == ["--states"]
+    os.chdir(words[1] if all_states else os.path.dirname(os.path.abspath(__file__)))
+    for case in words[2 if all_states else 0:] or CASES:
         keys = None if CASES[case][6] else list(range(STEPS))
         for shards in CASES[case][5]:
             # Runs without states of their own are compared with those of V = 1, so they see the same batches.
             keys_of_run = None if shards in CASES[case][6] else keys
-            keys = make_case(case, shards, keys_of_run)
+            keys = make_case(case, shards, keys_of_run, all_states)
 
 
 if __name__ == "__main__":
