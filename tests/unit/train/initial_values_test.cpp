@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 
 #include "renai/graph/shape_inference.hpp"
 #include "renai/model/adjust.hpp"
@@ -67,8 +70,9 @@ Statistics measure(const std::vector<float>& values) {
   }
   double square = 0, fourth = 0;
   for (const float value : values) {
-    square += std::pow(value - s.mean, 2) / static_cast<double>(values.size());
-    fourth += std::pow(value - s.mean, 4) / static_cast<double>(values.size());
+    const double squared = (value - s.mean) * (value - s.mean);
+    square += squared / static_cast<double>(values.size());
+    fourth += squared * squared / static_cast<double>(values.size());
   }
   s.deviation = std::sqrt(square);
   s.kurtosis = fourth / (square * square);
@@ -159,6 +163,44 @@ TEST(InitialValues, TheFamiliesOfTorchvision) {
   expect_normal(values["conv.weight"], std::sqrt(2 / kConvOut));
   expect_normal(values["fc.weight"], 0.01);
   EXPECT_TRUE(all_are(values["conv.bias"], 0) && all_are(values["fc.bias"], 0));
+}
+
+/// Deviation and greatest magnitude of each parameter beside those of torchvision's network: the law and its size
+/// agree.
+TEST(InitialValues, AgreeWithTorchvisionsNetworks) {
+  std::ifstream file(std::string(RENAI_GOLDEN_DIR) + "/init_torchvision.json");
+  const auto networks = nlohmann::json::parse(file);
+  ASSERT_EQ(networks.size(), 2u);
+  for (const auto& [network, params] : networks.items()) {
+    ModelSpec model = load_model(network);
+    set_init(model, "torchvision");
+    GraphOptions options;
+    options.classes = 1000;
+    options.input_channels = 3;
+    const ComputationGraph graph = build_computation_graph(model, options);
+    const std::vector<Shape> shapes = infer_shapes(graph, {2, 224, 224, 3}, true);
+    std::size_t compared = 0;
+    for (const ParamInfo& param : graph.params()) {
+      if (!params.contains(param.name)) continue;  // The largest are left out.
+      SCOPED_TRACE(network + " " + param.name);
+      const auto& [elems, mean, deviation, greatest] =
+          params[param.name].get<std::tuple<double, double, double, double>>();
+      const std::vector<float> values = initial_values(graph, shapes, param, 1);
+      ASSERT_EQ(static_cast<double>(values.size()), elems);
+      ++compared;
+      if (deviation == 0) {
+        EXPECT_TRUE(all_are(values, static_cast<float>(mean)));
+        continue;
+      }
+      const Statistics own = measure(values);
+      // Both are samples: five standard errors of their difference, and for few values of extremes half of them.
+      EXPECT_NEAR(own.deviation, deviation, 5 * deviation / std::sqrt(elems));
+      EXPECT_NEAR(own.mean, mean, 5 * deviation * std::sqrt(2 / elems));
+      EXPECT_NEAR(own.greatest, greatest, 0.5 * greatest);
+      EXPECT_EQ(own.greatest < 1.8 * own.deviation, greatest < 1.8 * deviation) << "uniform or normal";
+    }
+    EXPECT_EQ(compared, params.size());
+  }
 }
 
 TEST(InitialValues, AnotherLayerLeavesTheOthersAlone) {
