@@ -8,6 +8,8 @@
 #include "renai/base/error.hpp"
 #include "renai/graph/computation_graph.hpp"
 #include "renai/graph/happens_before.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/graph/segments.hpp"
 
 namespace renai {
 namespace {
@@ -58,6 +60,7 @@ class Verifier {
     if (!graph_.empty(GraphId::DEEP_FWD_BWD)) {
       check_gradients();
       check_events();
+      check_updates();
     }
   }
 
@@ -210,6 +213,24 @@ class Verifier {
         throw InternalError("no gradient for parameter '" + param.name + "'",
                             param.first_layer ? "FIRST_LAYER_BWD does not write it" : "DEEP_FWD_BWD does not write it");
       }
+    }
+  }
+
+  /// Each segment's weights are updated by one node, so that the graphs of LARS may run at the same time.
+  void check_updates() const {
+    std::map<std::string, int> updates;
+    for (const GraphId id :
+         {GraphId::OPTIMIZER, GraphId::LARS_FC_OPT, GraphId::LARS_FIRST_CONV_OPT, GraphId::LARS_DEEP_CONV_OPT}) {
+      for (const Node& node : graph_.nodes(id)) {
+        const auto* work = std::get_if<RangeNode>(&node.work);
+        if (work == nullptr) fail_node(id, node.name(), "it must be a RANGE node");
+        for (const std::string& output : work->outputs) ++updates[output];
+      }
+    }
+    for (const Segment& segment : parameter_segments(graph_)) {
+      const std::string name = region_name::child(region_name::kWeights, segment.name);
+      if (updates[name] == 1) continue;
+      throw InternalError("region '" + name + "'", std::to_string(updates[name]) + " nodes update it, not one");
     }
   }
 

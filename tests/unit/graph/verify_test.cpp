@@ -146,6 +146,14 @@ const std::vector<DamageCase>& event_damage() {
        "one part for each deep bucket"},
       {"part where there is one", [](Parts& p) { p.nodes[static_cast<std::size_t>(GraphId::OPTIMIZER)][1].part = 1; },
        "this graph has one part"},
+      {"no update", [](Parts& p) { p.nodes[static_cast<std::size_t>(GraphId::OPTIMIZER)].pop_back(); },
+       "0 nodes update it, not one"},
+      {"an update on two streams",
+       [](Parts& p) {
+         p.nodes[static_cast<std::size_t>(GraphId::LARS_FC_OPT)] =
+             p.nodes[static_cast<std::size_t>(GraphId::OPTIMIZER)];
+       },
+       "2 nodes update it, not one"},
       {"bucket out of range", [](Parts& p) { p.params[3].bucket = 7; }, "is in bucket 7"},
       {"first-layer flag", [](Parts& p) { p.params[0].first_layer = false; },
        "parameter 'conv1.weight' is in bucket 2"},
