@@ -132,6 +132,20 @@ class IdentityTest(device_cli.DeviceTest):
         job = device_cli.launch(1, *self.train_words("unkept", self.data, model="cnn-small", steps=2, plan_cache=occupied))
         self.assertIn("kernel plans are not kept", self.succeeds(job))
 
+    def test_regularisation(self):
+        """Mixup, cutmix, erasing and dropout: launches agree, one device and two, and mixing tells."""
+        options = {"model": "cnn-small", "precision": device_cli.PRECISIONS[-1], "mixup": 0.2, "cutmix": 1,
+                   "random_erasing": 0.4, "dropout": 0.2, "init": "kaiming-normal"}
+        train = functools.partial(self.run_one, **options)
+        one, again, unmixed = device_cli.together([
+            functools.partial(train, "mixed"), functools.partial(train, "mixed-again", loader_threads=3),
+            functools.partial(train, "unmixed", mixup=0, cutmix=0)])
+        self.check_trace(one, 8)
+        self.same(one, again, STEPS)
+        self.differs(one, unmixed, "recipe")
+        if self.two_ranks():
+            self.same(one, train("mixed-two", 2), STEPS)
+
     def test_measured_plans(self):
         """With --kernel-search measure kept plans give the same bits; the header's plan hash tells choices apart."""
         self.require_cuda()
