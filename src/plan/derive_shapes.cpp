@@ -15,8 +15,9 @@ ShapeTable derive_shapes(const ComputationGraph& graph, std::span<const CompileS
       table.push_back(infer_shapes(graph, spec.shape.shape(), spec.kind == VariantKind::training));
       check_equal_params(graph, table.front(), table.back());
     } catch (const UserError& error) {
-      throw UserError("variant " + spec.name + " (" + spec.shape.str() + "): " + error.failed(), error.why(),
-                      error.remedy());
+      throw UserError("resolution " + std::to_string(spec.shape.h) + " (variant " + spec.name + ", " +
+                          spec.shape.str() + "): " + error.failed(),
+                      error.why(), error.remedy());
     }
   }
   return table;

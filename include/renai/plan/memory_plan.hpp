@@ -24,7 +24,7 @@ struct Region {
 
 /// Shapes of all graph tensors under every spec: shapes[spec][tensor].
 using ShapeTable = std::vector<std::vector<Shape>>;
-/// Errors: UserError of infer_shapes, prefixed by the spec's name.
+/// Errors: UserError of infer_shapes, prefixed by the spec's resolution and name.
 ShapeTable derive_shapes(const ComputationGraph& graph, std::span<const CompileSpec> specs);
 
 /// Deep gradient buckets: parameters in the order in which backward completes them, cut when a bucket reaches
