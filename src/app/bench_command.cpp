@@ -76,7 +76,7 @@ constexpr std::int64_t kProofSize = 32;
 double prove(const Recipe& recipe, const JobData& data, const Run& run) {
   constexpr int kAttempts = 3;
   Recipe small = recipe;
-  small.logical_shards = 1;
+  small.logical_shards = small.accumulate = 1;
   small.global_batch = 4;
   if (data.shape.h > kProofSize) small.resolution = std::to_string(kProofSize);
   const double limit = largest_deviation(recipe.precision);
@@ -106,7 +106,7 @@ void print_result(const Recipe& recipe, const Run& run, const StepBenchResult& r
       {"threads", recipe.threads},
       {"global_batch", recipe.global_batch},
       {"logical_shards", recipe.logical_shards},
-      {"shard_batch", recipe.global_batch / recipe.logical_shards},
+      {"shard_batch", recipe.global_batch / recipe.logical_shards / recipe.accumulate},
       {"steps", result.steps},
       {"step_ms_median", result.step_ms_median},
       {"images_per_second", result.images_per_second},

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "renai/graph/shape_inference.hpp"
+#include "renai/train/freeze.hpp"
 #include "renai/train/lr_schedule.hpp"
 
 namespace renai {
@@ -59,7 +60,9 @@ std::string right(const std::string& text, std::size_t width) {
 
 std::string print_batches(const Recipe& recipe, const BatchSplit& split) {
   std::string text = std::to_string(split.full_batches) + " of " + std::to_string(recipe.global_batch) + " samples";
-  if (split.last_rows > 0) text += " and one of " + std::to_string(split.last_rows * recipe.logical_shards);
+  if (split.last_rows > 0)
+    text += " and one of " + std::to_string(split.last_rows * recipe.logical_shards * recipe.accumulate);
+  if (recipe.accumulate > 1) text += ", in " + std::to_string(recipe.accumulate) + " micro-batches a shard";
   if (split.dropped > 0) text += ", " + std::to_string(split.dropped) + " samples left out";
   return text;
 }
@@ -119,9 +122,11 @@ std::string print_schedule(const Recipe& recipe, const BatchSplit& split, std::s
 
 std::string print_plan(const Recipe& recipe, const Blueprint& blueprint, const DataShape& data,
                        const AtlasReport& report) {
-  const BatchSplit split = split_batches(data.train_samples, recipe.global_batch, recipe.logical_shards, true);
+  const BatchSplit split =
+      split_batches(data.train_samples, recipe.global_batch, recipe.logical_shards, true, recipe.accumulate);
+  const std::string frozen = print(make_freeze_plan(recipe, blueprint.graph.params()));
   return to_toml(recipe) + "\n" + print_model(blueprint.graph, blueprint.specs.front().shape.shape()) + "\n" +
-         print_table(report) + "\n" +
+         print_table(report) + "\n" + (frozen.empty() ? "" : "frozen: " + frozen + "\n\n") +
          print_schedule(recipe, split, resolution_phases(recipe, blueprint.graph.model(), data));
 }
 

@@ -71,7 +71,11 @@ int command_eval(World& world, const EvalArguments& arguments) {
   if (!arguments.device.empty()) recipe.device = arguments.device;
   if (!arguments.precision.empty()) recipe.precision = arguments.precision;
   recipe.reduce = "tree";  // No gradient is reduced, and not every device has another way.
-  recipe.ema = 0.0;        // The weights evaluated are whichever stand in the place of the weights.
+  recipe.val_batch = validation_batch(recipe);
+  recipe.accumulate = 1;
+  recipe.ema = 0.0;  // The weights evaluated are whichever stand in the place of the weights.
+  recipe.freeze_until.clear();
+  recipe.freeze_after.clear();
   recipe.trace.clear();
   recipe.inject_fault.clear();
   verify(recipe);

@@ -50,6 +50,17 @@ void merge_shard(float* values, std::span<float* const> counters, std::int64_t e
   }
 }
 
+void add_micro_batch(float* values, float* micro, std::int64_t elems, int micro_batch, int micro_batches) {
+  RENAI_CHECK(micro_batch >= 0 && micro_batch < micro_batches,
+              "micro-batch " + std::to_string(micro_batch) + " is out of range");
+  if (micro_batch == 0) {
+    std::copy_n(values, elems, micro);
+    return;
+  }
+  float* const sum = micro_batch + 1 == micro_batches ? values : micro;
+  for (std::int64_t i = 0; i < elems; ++i) sum[i] = micro[i] + values[i];
+}
+
 double sum_of_squares(const float* values, std::int64_t elems) {
   double sum = 0;
   for (std::int64_t first = 0; first < elems; first += kNormBlockElems) {

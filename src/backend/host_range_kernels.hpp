@@ -16,6 +16,10 @@ inline constexpr std::int64_t kNormBlockElems = 4096;
 /// exists. Shapes: values and every counter [elems].
 void merge_shard(float* values, std::span<float* const> counters, std::int64_t elems, std::int32_t local_shard);
 
+/// Adds up a shard's micro-batches, micro = micro + values, the first one a copy. The last one's sum goes to `values`
+/// instead. Shapes: both [elems].
+void add_micro_batch(float* values, float* micro, std::int64_t elems, int micro_batch, int micro_batches);
+
 /// Sum of squares in fp64: blocks of kNormBlockElems elements with eight partial sums each, blocks added in rising
 /// order.
 double sum_of_squares(const float* values, std::int64_t elems);

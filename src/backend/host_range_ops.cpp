@@ -60,16 +60,14 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
  private:
   void merge_shard() {
     const Values values = values_of(node_.outputs);
-    const std::int64_t inside = region(node_.outputs[0]).offset_bytes - region(names::kShardValues).offset_bytes;
-    std::vector<float*> counters;
-    for (std::size_t i = node_.outputs.size(); i < node_.inputs.size(); ++i) {
-      counters.push_back(reinterpret_cast<float*>(at(node_.inputs[i]) + inside));
-    }
-    RENAI_CHECK(1 << counters.size() == node_.params.local_shards,
-                "'" + node_.name + "' has a counter region for each level");
-    stream_.enqueue([values, counters = std::move(counters), control = control()] {
-      host_range::merge_shard(values.data, counters, values.elems, control->local_shard);
-    });
+    stream_.enqueue(
+        [values, targets = merge_targets(), micro_batches = node_.params.micro_batches, control = control()] {
+          if (targets.micro != nullptr) {
+            host_range::add_micro_batch(values.data, targets.micro, values.elems, control->micro_batch, micro_batches);
+            if (control->micro_batch + 1 < micro_batches) return;
+          }
+          host_range::merge_shard(values.data, targets.counters, values.elems, control->local_shard);
+        });
   }
 
   /// A gradient or loss that is not finite skips the step: the optimizer and the statistics stay as they are, and a
@@ -85,8 +83,8 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
     stream_.enqueue([grad, metrics, params = std::move(params), range = node_.params, scalars = scalars(),
                      control = has_second_moments(node_.params.optimizer) ? control() : nullptr] {
       const host_range::LossScale loss_scale{scalars[names::kScalarLossScale], scalars[names::kScalarGoodSteps]};
-      const float factor =
-          1.0f / (static_cast<float>(range.logical_shards) * (range.dynamic_loss_scale ? loss_scale.scale : 1.0f));
+      const float factor = 1.0f / (static_cast<float>(range.logical_shards * range.micro_batches) *
+                                   (range.dynamic_loss_scale ? loss_scale.scale : 1.0f));
       const float clip = range.clip_norm;
       host_range::scale(grad.data, grad.elems, factor);
       const bool finite =
@@ -173,7 +171,7 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
       pairs.push_back({tensor(norm.running_mean), tensor(norm.batch_mean), channels, norm.momentum});
       pairs.push_back({tensor(norm.running_var), tensor(norm.batch_var), channels, norm.momentum});
     }
-    const int shards = node_.params.logical_shards;
+    const int shards = node_.params.logical_shards * node_.params.micro_batches;
     stream_.enqueue([pairs = std::move(pairs), shards, scalars = scalars()] {
       if (scalars[names::kScalarSkip] != 0.0f) return;
       for (const Pair& pair : pairs) {

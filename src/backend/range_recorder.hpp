@@ -79,6 +79,29 @@ class RangeRecorder {
   /// Elements of a tensor with its padding, which holds zeros in weights, gradients and moments.
   std::int64_t stored_elems(TensorId id) const { return plan_.tensor(id).size_bytes / std::int64_t{sizeof(float)}; }
 
+  /// What merge_shard adds up in beside its values: the levels of the counter and the sum of micro-batches, or null.
+  struct MergeTargets {
+    std::vector<float*> counters;
+    float* micro = nullptr;
+  };
+  MergeTargets merge_targets() const {
+    const std::int64_t inside = region(node_.outputs[0]).offset_bytes - region(region_name::kShardValues).offset_bytes;
+    MergeTargets targets;
+    for (std::size_t i = node_.outputs.size(); i < node_.inputs.size(); ++i) {
+      auto* place = reinterpret_cast<float*>(at(node_.inputs[i]) + inside);
+      if (node_.inputs[i] == region_name::kMicro) {
+        targets.micro = place;
+      } else {
+        targets.counters.push_back(place);
+      }
+    }
+    RENAI_CHECK(1 << targets.counters.size() == node_.params.local_shards,
+                "'" + node_.name + "' has a counter region for each level");
+    RENAI_CHECK((targets.micro != nullptr) == (node_.params.micro_batches > 1),
+                "'" + node_.name + "' has a region for the sum of micro-batches");
+    return targets;
+  }
+
   void copy_slot() {
     const bool b = node_.outputs.at(0) == region_name::kSlotB;
     RENAI_CHECK(b || node_.outputs[0] == region_name::kSlotA, "'" + node_.name + "' copies to slot A or B");

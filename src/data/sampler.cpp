@@ -41,7 +41,8 @@ std::uint64_t permute(std::uint64_t position, std::uint64_t size, std::uint64_t 
 
 Sampler::Sampler(const SamplerConfig& config)
     : config_(config),
-      split_(split_batches(config.samples, config.global_batch, config.logical_shards, config.training)) {}
+      split_(split_batches(config.samples, config.global_batch, config.logical_shards, config.training,
+                           config.micro_batches)) {}
 
 std::int64_t Sampler::rows(std::int64_t batch) const {
   RENAI_CHECK(batch >= 0 && batch < split_.batches(), "a batch lies in the epoch");
@@ -50,7 +51,8 @@ std::int64_t Sampler::rows(std::int64_t batch) const {
 
 std::int64_t Sampler::sample(std::int64_t epoch, std::int64_t batch, int shard, std::int64_t row) const {
   const std::int64_t n = rows(batch);
-  RENAI_CHECK(shard >= 0 && shard < config_.logical_shards && row >= 0 && row < n, "a place lies in the batch");
+  RENAI_CHECK(shard >= 0 && shard < config_.logical_shards * config_.micro_batches && row >= 0 && row < n,
+              "a place lies in the batch");
   const std::int64_t position = batch * config_.global_batch + shard * n + row;
   if (!config_.training) return position < config_.samples ? position : -1;
   // The last positions of an epoch's order, fewer than the shards, belong to no batch: other samples in each epoch.

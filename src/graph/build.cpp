@@ -96,6 +96,7 @@ ComputationGraph build_computation_graph(const ModelSpec& model, const GraphOpti
   const bool averages = options.ema_decay > 0.0;
   if (averages) add_averages(parts);
   assign_parameter_buckets(parts, reverse.deep);
+  assign_freeze_groups(parts);
 
   set_slot_pair(parts, GraphId::FIRST_LAYER_FWD_A, GraphId::FIRST_LAYER_FWD_B, first_layer_forward(parts, forward));
   set_nodes(parts, GraphId::DEEP_FWD_BWD, deep_forward_backward(forward, reverse));
@@ -109,6 +110,7 @@ ComputationGraph build_computation_graph(const ModelSpec& model, const GraphOpti
   assign_bucket_events(parts);
   add_range_graphs(parts);
   if (averages) add_ema_graphs(parts);
+  add_freeze_parts(parts);
   return ComputationGraph(std::move(parts));
 }
 

@@ -169,6 +169,7 @@ void check_model(const ModelSpec& model, const GraphOptions& options) {
   RENAI_CHECK(options.world_size >= 1 && options.logical_shards >= options.world_size &&
                   options.logical_shards % options.world_size == 0,
               "the ranks divide the logical shards");
+  RENAI_CHECK(options.micro_batches >= 1, "a shard has at least one micro-batch");
 }
 
 StagedTensors add_shared_tensors(ComputationGraph::Parts& parts) {

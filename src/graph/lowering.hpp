@@ -69,6 +69,12 @@ std::vector<ComputeNode> with_averages(const ComputationGraph::Parts& parts, std
 /// Update, half copies and folding of the averages.
 void add_ema_graphs(ComputationGraph::Parts& parts);
 
+/// The groups that GraphOptions says.
+void assign_freeze_groups(ComputationGraph::Parts& parts);
+/// Where there are freeze groups: graphs that update parameters get a part for each group, and ZERO_GRAD, behind the
+/// part that starts a step, one that clears the gradient of each group but 0.
+void add_freeze_parts(ComputationGraph::Parts& parts);
+
 /// Fills the graphs made of RANGE nodes.
 void add_range_graphs(ComputationGraph::Parts& parts);
 

@@ -140,7 +140,7 @@ bool known_region(const std::string& name) {
         region::kScalars,      region::kAccumulators, region::kDigests,     region::kSlotA,     region::kSlotB,
         region::kStaged,       region::kWeights,      region::kWeightsHalf, region::kGrad,      region::kMomentum,
         region::kSecondMoment, region::kCommScratch,  region::kTransient,   region::kEma,       region::kEmaHalf,
-        region::kEmaRunning,   region::kEmaFolded}) {
+        region::kEmaRunning,   region::kEmaFolded,    region::kMicro}) {
     if (name == root) return true;
   }
   for (const std::string_view parent :

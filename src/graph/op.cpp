@@ -140,6 +140,7 @@ std::string print(const RangeParams& params) {
   std::string text = "momentum " + float_text(params.momentum) + (params.nesterov ? " nesterov" : "") +
                      " weight_decay " + float_text(params.weight_decay) + " clip_norm " + float_text(params.clip_norm) +
                      " shards " + std::to_string(params.logical_shards) + "/" + std::to_string(params.local_shards);
+  if (params.micro_batches > 1) text += " micro_batches " + std::to_string(params.micro_batches);
   if (params.ema_decay != 0.0) text += " ema_decay " + double_text(params.ema_decay);
   text += print(params.optimizer, params.adam, params.lars);
   if (params.dynamic_loss_scale) {

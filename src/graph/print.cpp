@@ -44,11 +44,12 @@ std::vector<std::string> tensors_text(const ComputationGraph& graph, const std::
 std::string options_text(const ComputationGraph& graph) {
   const GraphOptions& o = graph.options();
   return "options classes " + number(o.classes) + " input_channels " + number(o.input_channels) + " world_size " +
-         number(o.world_size) + " logical_shards " + number(o.logical_shards) + " input " + print(OpParams{o.input}) +
-         " label_smoothing " + float_text(o.label_smoothing) + print(o.optimizer, o.adam, o.lars) + " momentum " +
-         float_text(o.momentum) + (o.nesterov ? " nesterov" : "") + " weight_decay " + float_text(o.weight_decay) +
-         (o.bn_weight_decay ? " bn_weight_decay" : "") + " clip_norm " + float_text(o.clip_norm) +
-         (o.ema_decay > 0.0 ? " ema_decay " + double_text(o.ema_decay) : "") +
+         number(o.world_size) + " logical_shards " + number(o.logical_shards) +
+         (o.micro_batches > 1 ? " micro_batches " + number(o.micro_batches) : "") + " input " +
+         print(OpParams{o.input}) + " label_smoothing " + float_text(o.label_smoothing) +
+         print(o.optimizer, o.adam, o.lars) + " momentum " + float_text(o.momentum) + (o.nesterov ? " nesterov" : "") +
+         " weight_decay " + float_text(o.weight_decay) + (o.bn_weight_decay ? " bn_weight_decay" : "") + " clip_norm " +
+         float_text(o.clip_norm) + (o.ema_decay > 0.0 ? " ema_decay " + double_text(o.ema_decay) : "") +
          (o.bn_momentum > 0.0f ? " bn_momentum " + float_text(o.bn_momentum) : "") +
          (o.half_weights ? " half_weights" : "") + (o.dynamic_loss_scale ? " dynamic_loss_scale" : "") +
          (o.parallel_branches ? " parallel_branches" : "") + " deep_buckets " + number(graph.deep_buckets()) + "\n";
@@ -79,8 +80,9 @@ std::string param_lines(const ComputationGraph& graph) {
     text += "param " + number(static_cast<std::int64_t>(i)) + " " + p.name + " " +
             kParamKindNames[static_cast<std::size_t>(p.kind)] + " layer " + number(p.layer) + " stage " +
             number(p.stage) + (p.first_layer ? " first_layer" : "") + (p.decay ? " decay" : " nodecay") +
-            (p.zero_init ? " zero_init" : "") + " bucket " + bucket_name(p.bucket, graph.deep_buckets()) + " weight %" +
-            number(p.weight) + " grad %" + number(p.grad) + " momentum %" + number(p.momentum);
+            (p.zero_init ? " zero_init" : "") + (p.freeze_group > 0 ? " freeze_group " + number(p.freeze_group) : "") +
+            " bucket " + bucket_name(p.bucket, graph.deep_buckets()) + " weight %" + number(p.weight) + " grad %" +
+            number(p.grad) + " momentum %" + number(p.momentum);
     if (p.lars != LarsGroup::none) text += std::string(" lars ") + kLarsGroupNames[static_cast<std::size_t>(p.lars)];
     if (p.second_moment != kNoTensor) text += " second_moment %" + number(p.second_moment);
     if (p.ema != kNoTensor) text += " ema %" + number(p.ema);

@@ -17,11 +17,12 @@ class RangeGraphs {
       : parts_(parts), segments_(parameter_segments(parts.params, parts.deep_buckets)) {
     shard_params_.logical_shards = parts.options.logical_shards;
     shard_params_.local_shards = parts.options.logical_shards / parts.options.world_size;
+    shard_params_.micro_batches = parts.options.micro_batches;
   }
 
   void add_all() {
     add_step_start();
-    if (shard_params_.local_shards > 1) add_merges();
+    if (shard_params_.local_shards > 1 || shard_params_.micro_batches > 1) add_merges();
     if (parts_.options.world_size > 1) add_reductions();
     add_update();
     add_metrics();
@@ -63,6 +64,7 @@ class RangeGraphs {
   void add_merge(GraphId id, const Names& values, int part) {
     Names inputs = values;
     for (int level = 0; (1 << level) < shard_params_.local_shards; ++level) inputs.push_back(region::counter(level));
+    if (shard_params_.micro_batches > 1) inputs.emplace_back(region::kMicro);
     add(id, RangeOp::merge_shard, std::move(inputs), values, shard_params_, part);
   }
 

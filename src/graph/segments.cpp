@@ -1,5 +1,6 @@
 #include "renai/graph/segments.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace renai {
@@ -25,21 +26,27 @@ std::string bucket_name(int bucket, int deep_buckets) {
 }
 
 std::vector<Segment> parameter_segments(const std::vector<ParamInfo>& params, int deep_buckets) {
+  int freeze_groups = 1;
+  for (const ParamInfo& param : params) freeze_groups = std::max(freeze_groups, param.freeze_group + 1);
   std::vector<Segment> segments;
+  const auto add = [&](int bucket, const Group& group, int freeze_group) {
+    Segment segment;
+    segment.bucket = bucket_name(bucket, deep_buckets);
+    segment.name = segment.bucket + "." + group.name;
+    if (freeze_group > 0) segment.name += "_g" + std::to_string(freeze_group);
+    segment.bucket_index = bucket;
+    segment.lars = group.lars;
+    segment.freeze_group = freeze_group;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      if (params[i].bucket != bucket || params[i].freeze_group != freeze_group || !belongs(params[i], group)) continue;
+      segment.decay = params[i].decay;  // One value in a group: LARS exempts batch norm and biases, or decays all.
+      segment.params.push_back(static_cast<std::int32_t>(i));
+    }
+    if (!segment.params.empty()) segments.push_back(std::move(segment));
+  };
   for (int bucket = 0; bucket <= deep_buckets; ++bucket) {
     for (const Group& group : kGroups) {
-      Segment segment;
-      segment.bucket = bucket_name(bucket, deep_buckets);
-      segment.name = segment.bucket + "." + group.name;
-      segment.bucket_index = bucket;
-      segment.lars = group.lars;
-      for (std::size_t i = 0; i < params.size(); ++i) {
-        if (params[i].bucket == bucket && belongs(params[i], group)) {
-          segment.decay = params[i].decay;  // One value in a group: LARS exempts batch norm and biases, or decays all.
-          segment.params.push_back(static_cast<std::int32_t>(i));
-        }
-      }
-      if (!segment.params.empty()) segments.push_back(std::move(segment));
+      for (int freeze_group = 0; freeze_group < freeze_groups; ++freeze_group) add(bucket, group, freeze_group);
     }
   }
   return segments;

@@ -33,7 +33,12 @@ bool written_in_step(TensorRole role) {
   }
 }
 
-bool may_have_parts(GraphId id) { return id == GraphId::DEEP_COMM || id == GraphId::CAST_DEEP_GRAD; }
+bool has_bucket_parts(GraphId id) { return id == GraphId::DEEP_COMM || id == GraphId::CAST_DEEP_GRAD; }
+
+bool may_have_parts(GraphId id) {
+  return has_bucket_parts(id) || id == GraphId::ZERO_GRAD ||
+         std::find(kUpdateGraphs.begin(), kUpdateGraphs.end(), id) != kUpdateGraphs.end();
+}
 
 class Verifier {
  public:
@@ -135,7 +140,7 @@ class Verifier {
         }
       }
     }
-    if (may_have_parts(id) && !nodes.empty() && graph_.part_count(id) != graph_.deep_buckets()) {
+    if (has_bucket_parts(id) && !nodes.empty() && graph_.part_count(id) != graph_.deep_buckets()) {
       fail_node(id, nodes.back().name(), "there must be one part for each deep bucket");
     }
   }

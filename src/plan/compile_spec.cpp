@@ -65,8 +65,8 @@ std::vector<CompileSpec> make_specs(const SpecRequest& request) {
   if (request.train_samples != 0) {
     RENAI_CHECK(!sizes.empty(), "a training set has at least one resolution");
     if (sizes.size() == 1) sizes.push_back(sizes[0]);
-    const Rows rows =
-        shard_rows(split_batches(request.train_samples, request.global_batch, request.logical_shards, true));
+    const Rows rows = shard_rows(split_batches(request.train_samples, request.global_batch, request.logical_shards,
+                                               true, request.micro_batches));
     for (std::size_t phase = 0; phase < sizes.size(); ++phase) {
       add(phase_name(phase), VariantKind::training, rows.base, sizes[phase], false);
       add(last_name(phase), VariantKind::training, rows.last, sizes[phase], true);

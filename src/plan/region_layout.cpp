@@ -28,6 +28,9 @@ class Layout {
     for (int level = 0; (1 << level) < graph_.local_shards(); ++level) {
       place_shard(names::counter(level), names::counter(level) + ".", false);
     }
+    if (graph_.options().micro_batches > 1) {
+      place_shard(std::string(names::kMicro), names::child(names::kMicro, ""), false);
+    }
     place_params(names::kMomentum, &ParamInfo::momentum);
     if (has_second_moments(graph_.options().optimizer)) place_params(names::kSecondMoment, &ParamInfo::second_moment);
     place_norms(names::kBnRunning, &NormInfo::running_mean, &NormInfo::running_var);

@@ -84,7 +84,9 @@ class RegionVerifier {
         }
       }
       const std::size_t dot = region.name.find('.');
-      if (!region.name.starts_with(region_name::kCounter) || dot == std::string::npos) continue;
+      const bool like_shard =
+          region.name.starts_with(region_name::kCounter) || region.name.starts_with(region_name::kMicro);
+      if (!like_shard || dot == std::string::npos) continue;
       const std::string inner = region.name.substr(dot + 1);
       check_twin(region, region.name.substr(0, dot), inner, region_name::kShardValues);
     }

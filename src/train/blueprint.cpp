@@ -5,8 +5,8 @@
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
-#include "renai/graph/shape_inference.hpp"
 #include "renai/model/adjust.hpp"
+#include "renai/train/freeze.hpp"
 
 namespace renai {
 namespace {
@@ -25,6 +25,7 @@ GraphOptions graph_options(const Recipe& recipe, const DataShape& data, int worl
   options.input_channels = data.c;
   options.world_size = world_size;
   options.logical_shards = recipe.logical_shards;
+  options.micro_batches = recipe.accumulate;
   options.input = data.normalization;
   options.label_smoothing = static_cast<float>(recipe.label_smoothing);
   options.optimizer = parse_optimizer(recipe.optimizer);
@@ -136,16 +137,17 @@ Blueprint make_blueprint(const Recipe& recipe, const DataShape& data, Backend& b
   request.train_samples = options.training ? data.train_samples : 0;
   request.val_samples = data.val_samples;
   request.global_batch = recipe.global_batch;
-  request.val_global_batch = recipe.val_batch > 0 ? recipe.val_batch : recipe.global_batch;
+  request.val_global_batch = validation_batch(recipe);
   request.logical_shards = recipe.logical_shards;
+  request.micro_batches = recipe.accumulate;
   request.resolutions = phases;
   request.val_resolution = recipe.val_resolution > 0 ? recipe.val_resolution : phases.back().size;
   request.channels = data.c;
   std::vector<CompileSpec> specs = make_specs(request);
 
   const ComputationGraph draft = build_computation_graph(model, features);
-  const std::vector<Shape> draft_shapes =
-      infer_shapes(draft, specs.front().shape.shape(), specs.front().kind == VariantKind::training);
+  const std::vector<Shape> draft_shapes = derive_shapes(draft, std::span(specs).first(1)).front();
+  features.freeze_group_of_param = make_freeze_plan(recipe, draft.params()).group_of_param;
   features.bucket_of_param =
       assign_buckets(draft, draft_shapes, static_cast<std::int64_t>(recipe.bucket_mib * 1024.0 * 1024.0));
   ComputationGraph graph = build_computation_graph(model, features);

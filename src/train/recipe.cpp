@@ -202,6 +202,10 @@ void verify_optimizer(const Recipe& r) {
   const Recipe defaults;
   const bool adam = r.optimizer == "adam" || r.optimizer == "adamw", lars = r.optimizer == "lars";
   if (adam) {
+    // The corrections would be those of a moment that has been fed all the time.
+    require(r.freeze_until.empty(), "freeze-until", r.freeze_until,
+            "the bias corrections of Adam count the steps of the run, not those of a layer",
+            "use --optimizer sgd or lars, or --freeze-after");
     require_default(r.momentum, defaults.momentum, "momentum", r, "use --beta1");
   } else {
     require(!r.nesterov || r.momentum > 0.0, "nesterov", "true", "Nesterov needs momentum", "set --momentum above 0");
@@ -214,12 +218,17 @@ void verify_optimizer(const Recipe& r) {
   require_default(r.lars_eps, defaults.lars_eps, "lars-eps", r, "use --optimizer lars");
 }
 
+/// Of a step, all shards together: masks of dropout count them with 16 bits.
+constexpr int kMostMicroBatches = 1 << 16;
+
 void verify_numbers(const Recipe& r) {
   require_at_least("epochs", r.epochs, 0.0);
   require_at_least<std::int64_t>("steps", r.steps, 0);
   require_at_least<std::int64_t>("global-batch", r.global_batch, 1);
   require_at_least<std::int64_t>("val-batch", r.val_batch, 0);
   require_at_least("logical-shards", r.logical_shards, 1);
+  require_at_least("accumulate", r.accumulate, 1);
+  require_at_most("accumulate", r.accumulate, std::max(kMostMicroBatches / r.logical_shards, 1));
   require_at_least("lr", r.lr, 0.0);
   verify_optimizer(r);
   require_at_least("weight-decay", r.weight_decay, 0.0);
@@ -245,14 +254,16 @@ void verify_numbers(const Recipe& r) {
   require_at_least<std::int64_t>("max-bad-steps", r.max_bad_steps, 1);
 }
 
-/// Partners come from the same logical shard.
+/// Partners come from the same micro-batch of the same logical shard.
 void verify_mixing(const Recipe& r) {
-  if ((r.mixup == 0.0 && r.cutmix == 0.0) || r.global_batch > r.logical_shards) return;
+  const std::int64_t parts = std::int64_t{r.logical_shards} * r.accumulate;
+  if ((r.mixup == 0.0 && r.cutmix == 0.0) || r.global_batch > parts) return;
+  const std::string accumulate = r.accumulate > 1 ? " and --accumulate " + std::to_string(r.accumulate) : "";
   throw UserError(r.mixup > 0.0 ? "--mixup " + toml_number(r.mixup) : "--cutmix " + toml_number(r.cutmix),
                   "samples are mixed inside of a logical shard, and with --global-batch " +
                       std::to_string(r.global_batch) + " and --logical-shards " + std::to_string(r.logical_shards) +
-                      " each has one row only",
-                  "use --global-batch " + std::to_string(2 * r.logical_shards) + " or more, or fewer logical shards");
+                      accumulate + " each has one row only",
+                  "use --global-batch " + std::to_string(2 * parts) + " or more, or fewer logical shards");
 }
 
 }  // namespace
@@ -270,7 +281,7 @@ void verify(const Recipe& r) {
   verify_rates(r);
   verify_limits(r);
   Augmentation::parse(r.augment);
-  split_batches(r.logical_shards, r.global_batch, r.logical_shards, true);
+  split_batches(r.global_batch, r.global_batch, r.logical_shards, true, r.accumulate);
   if (r.val_batch > 0 && r.val_batch % r.logical_shards != 0) {
     throw UserError("--val-batch " + std::to_string(r.val_batch),
                     "it is not divisible by --logical-shards " + std::to_string(r.logical_shards),
@@ -289,6 +300,10 @@ std::optional<double> dropout_rate(const Recipe& recipe) {
   if (error != std::errc{} || end != text.data() + text.size()) rate = -1.0;
   require(rate >= 0.0 && rate < 1.0, "dropout", text, "the rate must be a number in [0, 1)", "use for example 0.2");
   return rate;
+}
+
+std::int64_t validation_batch(const Recipe& recipe) {
+  return recipe.val_batch > 0 ? recipe.val_batch : recipe.global_batch / recipe.accumulate;
 }
 
 void verify_ranks(const Recipe& r, int world_size) {

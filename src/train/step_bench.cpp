@@ -28,7 +28,8 @@ struct Bench {
   Bench(const Recipe& recipe, const DataShape& shape, const Dataset& dataset, const Run& run)
       : blueprint(make_blueprint(recipe, shape, *run.backend, *run.communicator)),
         engine(blueprint, run),
-        sampler(SamplerConfig{dataset.size(), recipe.global_batch, recipe.logical_shards, recipe.seed, true}),
+        sampler(SamplerConfig{dataset.size(), recipe.global_batch, recipe.logical_shards, recipe.seed, true,
+                              recipe.accumulate}),
         loader(LoaderConfig{blueprint.slot, engine.staging(), recipe.loader_threads,
                             Augmentation::parse(recipe.augment), recipe.seed, Mixing{recipe.mixup, recipe.cutmix},
                             recipe.random_erasing}),

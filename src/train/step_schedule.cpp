@@ -2,20 +2,23 @@
 
 #include "renai/base/check.hpp"
 #include "renai/graph/region_name.hpp"
+#include "renai/graph/segments.hpp"
 #include "renai/train/lr_schedule.hpp"
 #include "renai/train/task.hpp"
 
-// The order of a step on the four streams (x = A or B, alternating from shard to shard):
+// The order of a step on the four streams (x = A or B, alternating from pass to pass):
 //
 //   TRANSFER  wait slot_free[x]; TRANSFER_x; record transferred[x]
 //   UPDATE    ZERO_GRAD; record zero_done
 //   COMPUTE   wait transferred[x], zero_done or merged; FIRST_LAYER_FWD_x; DEEP_FWD_BWD; FIRST_LAYER_BWD_x;
 //             record slot_free[x], shard_done
-//   UPDATE    with several shards a rank: wait bucket[b]; CAST_DEEP_GRAD part b; ...
+//   UPDATE    with several shards a rank, or several micro-batches (--accumulate) a shard: wait bucket[b];
+//   CAST_DEEP_GRAD part b; ...
 //             wait shard_done; CAST_FIRST_GRAD; record merged
-//   COMM      after the last shard: wait bucket[b] or its merge; DEEP_COMM part b; ...
+//   COMM      after the last of them: wait bucket[b] or its merge; DEEP_COMM part b; ...
 //             FIRST_COMM; STATS_COMM; record comm_done
-//   UPDATE    wait comm_done or shard_done; check; record checked; convolutions of LARS, optimizer;
+//   UPDATE    wait comm_done or shard_done; zero frozen gradients, check; record checked; convolutions of LARS,
+//             optimizer;
 //             wait fc_updated; half weights, statistics, averages, metrics; record step_done
 //   COMPUTE   with LARS: wait checked; LARS_FC_OPT; record fc_updated
 //
@@ -45,10 +48,17 @@ StepSchedule::StepSchedule(Engine& engine, const Recipe& recipe, const TaskData&
       val_sampler_(val_sampler),
       loader_(&loader),
       batches_(train_sampler != nullptr ? train_sampler->split().batches() : 0),
-      local_shards_(engine.blueprint().graph.local_shards()) {
+      local_shards_(engine.blueprint().graph.local_shards()),
+      micro_batches_(recipe.accumulate) {
   const Blueprint& blueprint = engine.blueprint();
   phases_ = recipe.resolution.empty() ? std::vector<ResolutionPhase>{{blueprint.specs.front().shape.h, 0}}
                                       : parse_resolution(recipe.resolution);
+  freeze_ = make_freeze_plan(recipe, blueprint.graph.params());
+  const auto note_parts = [&](GraphId id) {
+    part_groups_[static_cast<std::size_t>(id)] = freeze_group_of_parts(blueprint.graph, id);
+  };
+  note_parts(GraphId::ZERO_GRAD);
+  for (const GraphId id : kUpdateGraphs) note_parts(id);
   for (auto* event : {&zero_done_, &shard_done_, &merged_, &comm_done_, &checked_, &fc_updated_, &inference_done_,
                       &accumulated_, &result_done_}) {
     *event = engine.create_event();
@@ -58,7 +68,7 @@ StepSchedule::StepSchedule(Engine& engine, const Recipe& recipe, const TaskData&
   for (int i = 0; i < blueprint.graph.deep_buckets(); ++i) bucket_merged_.push_back(engine.create_event());
   for (int i = 0; i < kStepsInFlight; ++i) step_done_.push_back(engine.create_event());
   result_ = engine.run().device->allocate_pinned(blueprint.plans.front().region(region_name::kAccumulators).size_bytes);
-  ids_.reserve(static_cast<std::size_t>(local_shards_ * blueprint.slot.rows));
+  ids_.reserve(static_cast<std::size_t>(local_shards_ * micro_batches_ * blueprint.slot.rows));
 }
 
 int StepSchedule::first_shard() const { return engine_->run().communicator->rank() * local_shards_; }
@@ -74,8 +84,10 @@ void StepSchedule::begin(std::int64_t first_step, std::int64_t total_steps) {
   submit_ahead();
 }
 
-/// Moves to the next shard of work in run order; false at the end of all work.
+/// Moves to the next shard of work, or micro-batch of one, in run order; false at the end of all work.
 bool StepSchedule::advance(Cursor& cursor) const {
+  if (!cursor.validation && ++cursor.micro_batch < micro_batches_) return true;
+  cursor.micro_batch = 0;
   if (++cursor.local_shard < local_shards_) return true;
   cursor.local_shard = 0;
   if (cursor.validation) {
@@ -106,6 +118,7 @@ ShardJob StepSchedule::make_job(const Cursor& cursor) const {
   job.epoch = batches_ > 0 ? cursor.step / batches_ : 0;
   job.batch = cursor.batch;
   job.shard = first_shard() + cursor.local_shard;
+  if (!validation) job.shard = job.shard * micro_batches_ + cursor.micro_batch;
   const Blueprint& blueprint = engine_->blueprint();
   const int variant = validation ? blueprint.validation_variant(false)
                                  : blueprint.training_variant(phase_of_epoch(phases_, job.epoch), false);
@@ -115,6 +128,7 @@ ShardJob StepSchedule::make_job(const Cursor& cursor) const {
   job.control.step = cursor.step;
   job.control.epoch = static_cast<std::int32_t>(job.epoch);
   job.control.shard = job.shard;
+  job.control.micro_batch = cursor.micro_batch;
   job.control.local_shard = cursor.local_shard;
   job.control.phase = validation ? 1 : 0;
   job.control.lr = validation ? 0.0f : learning_rate(*recipe_, cursor.step, total_steps_, batches_);
@@ -147,11 +161,11 @@ void StepSchedule::transfer(int buffer, std::int64_t job, int variant) {
   submit_ahead();
 }
 
-void StepSchedule::merge_and_reduce(int variant, bool last_shard) {
+void StepSchedule::merge_and_reduce(int variant, bool last_pass) {
   Stream& update = engine_->stream(StreamId::UPDATE);
   Stream& comm = engine_->stream(StreamId::COMM);
   const bool merges = engine_->has(variant, GraphId::CAST_FIRST_GRAD);
-  const bool reduces = last_shard && engine_->has(variant, GraphId::FIRST_COMM);
+  const bool reduces = last_pass && engine_->has(variant, GraphId::FIRST_COMM);
   const int buckets = engine_->blueprint().graph.deep_buckets();
   for (int b = 0; b < buckets; ++b) {
     Event* ready = &engine_->bucket_event(b);
@@ -179,28 +193,42 @@ void StepSchedule::merge_and_reduce(int variant, bool last_shard) {
   }
 }
 
+/// The parts of a graph whose freeze groups are trained in this step.
+void StepSchedule::launch_groups(std::int64_t step, int variant, GraphId id) {
+  const std::vector<int>& groups = part_groups_[static_cast<std::size_t>(id)];
+  for (std::size_t part = 0; part < groups.size(); ++part) {
+    if (!freeze_.frozen(groups[part], step / batches_)) engine_->launch_part(variant, id, static_cast<int>(part));
+  }
+}
+
+/// What is frozen has no gradient, in the global norm neither, and no update.
 /// The graphs of LARS touch no common bytes: linear weights are updated on COMPUTE, beside the convolutions on UPDATE.
-void StepSchedule::update_weights(int variant) {
+void StepSchedule::update_weights(std::int64_t step, int variant) {
   Stream& update = engine_->stream(StreamId::UPDATE);
+  const std::vector<int>& cleared = part_groups_[static_cast<std::size_t>(GraphId::ZERO_GRAD)];
+  for (std::size_t part = 1; part < cleared.size(); ++part) {
+    if (!freeze_.frozen(cleared[part], step / batches_)) continue;
+    engine_->launch_part(variant, GraphId::ZERO_GRAD, static_cast<int>(part));
+  }
+  engine_->launch(variant, GraphId::NAN_CHECK_AND_GRAD_SCALING);
   const bool beside = engine_->has(variant, GraphId::LARS_FC_OPT);
   if (beside) {
     Stream& compute = engine_->stream(StreamId::COMPUTE);
     update.record(*checked_);
     compute.wait(*checked_);
-    engine_->launch(variant, GraphId::LARS_FC_OPT);
+    launch_groups(step, variant, GraphId::LARS_FC_OPT);
     compute.record(*fc_updated_);
   }
-  engine_->launch(variant, GraphId::LARS_FIRST_CONV_OPT);
-  engine_->launch(variant, GraphId::LARS_DEEP_CONV_OPT);
-  engine_->launch(variant, GraphId::OPTIMIZER);
+  launch_groups(step, variant, GraphId::LARS_FIRST_CONV_OPT);
+  launch_groups(step, variant, GraphId::LARS_DEEP_CONV_OPT);
+  launch_groups(step, variant, GraphId::OPTIMIZER);
   if (beside) update.wait(*fc_updated_);
 }
 
 void StepSchedule::finish_step(std::int64_t step, int variant, bool last) {
   Stream& update = engine_->stream(StreamId::UPDATE);
   update.wait(engine_->has(variant, GraphId::FIRST_COMM) ? *comm_done_ : *shard_done_);
-  engine_->launch(variant, GraphId::NAN_CHECK_AND_GRAD_SCALING);
-  update_weights(variant);
+  update_weights(step, variant);
   engine_->launch(variant, GraphId::CAST_MAIN);
   engine_->launch(variant, GraphId::UPDATE_STATS);
   engine_->launch(variant, GraphId::EMA_UPDATE);
@@ -208,34 +236,40 @@ void StepSchedule::finish_step(std::int64_t step, int variant, bool last) {
   update.record(*step_done_[static_cast<std::size_t>(step % kStepsInFlight)]);
 }
 
+/// Forward and backward of the next shard, or of the next micro-batch of one.
+void StepSchedule::launch_pass(std::int64_t step, int variant, bool first) {
+  Stream& compute = engine_->stream(StreamId::COMPUTE);
+  std::int64_t job = 0;
+  const int buffer = stage(&job);
+  const auto x = static_cast<std::size_t>(buffer);
+  if (keep_ids_) {
+    const SlotLayout& slot = engine_->blueprint().slot;
+    const auto* ids = reinterpret_cast<const std::int64_t*>(engine_->staging()[x] + slot.ids_offset);
+    ids_.insert(ids_.end(), ids, ids + train_sampler_->rows(step % batches_));
+  }
+  transfer(buffer, job, variant);
+  compute.wait(*transferred_[x]);
+  compute.wait(first ? *zero_done_ : *merged_);
+  engine_->launch(variant, kFirstForward[x]);
+  engine_->launch(variant, GraphId::DEEP_FWD_BWD);
+  if (!freeze_.first_layer_frozen(step / batches_)) engine_->launch(variant, kFirstBackward[x]);
+  compute.record(*slot_free_[x]);
+  compute.record(*shard_done_);
+}
+
 void StepSchedule::launch_step(std::int64_t step) {
   const std::int64_t batch = step % batches_;
   const bool last = train_sampler_->split().last_rows > 0 && batch == batches_ - 1;
   const int variant = engine_->blueprint().training_variant(phase_of_epoch(phases_, step / batches_), last);
-  Stream& compute = engine_->stream(StreamId::COMPUTE);
   Stream& update = engine_->stream(StreamId::UPDATE);
   ids_.clear();
 
-  engine_->launch(variant, GraphId::ZERO_GRAD);
+  engine_->launch_part(variant, GraphId::ZERO_GRAD, 0);
   update.record(*zero_done_);
-  for (int shard = 0; shard < local_shards_; ++shard) {
-    std::int64_t job = 0;
-    const int buffer = stage(&job);
-    const auto x = static_cast<std::size_t>(buffer);
-    if (keep_ids_) {
-      const SlotLayout& slot = engine_->blueprint().slot;
-      const auto* ids = reinterpret_cast<const std::int64_t*>(engine_->staging()[x] + slot.ids_offset);
-      ids_.insert(ids_.end(), ids, ids + train_sampler_->rows(batch));
-    }
-    transfer(buffer, job, variant);
-    compute.wait(*transferred_[x]);
-    compute.wait(shard == 0 ? *zero_done_ : *merged_);
-    engine_->launch(variant, kFirstForward[x]);
-    engine_->launch(variant, GraphId::DEEP_FWD_BWD);
-    engine_->launch(variant, kFirstBackward[x]);
-    compute.record(*slot_free_[x]);
-    compute.record(*shard_done_);
-    merge_and_reduce(variant, shard == local_shards_ - 1);
+  const int passes = local_shards_ * micro_batches_;
+  for (int pass = 0; pass < passes; ++pass) {
+    launch_pass(step, variant, pass == 0);
+    merge_and_reduce(variant, pass == passes - 1);
   }
   finish_step(step, variant, last);
 }

@@ -19,8 +19,9 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 SamplerConfig sampler_config(const Recipe& recipe, const Dataset& dataset, bool training) {
   SamplerConfig config;
   config.samples = dataset.size();
-  config.global_batch = training || recipe.val_batch == 0 ? recipe.global_batch : recipe.val_batch;
+  config.global_batch = training ? recipe.global_batch : validation_batch(recipe);
   config.logical_shards = recipe.logical_shards;
+  config.micro_batches = training ? recipe.accumulate : 1;
   config.seed = recipe.seed;
   config.training = training;
   return config;

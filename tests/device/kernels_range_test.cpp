@@ -51,7 +51,8 @@ TEST_F(RangeKernel, MergeShard) {
       std::vector<float> host = random_floats(random_, elems);
       values.set(host);
       control.set({control_with(shard)});
-      launch_merge_shard(values.data(), pointers, static_cast<std::int64_t>(elems), control.data(), nullptr);
+      launch(MergeShard{values.data(), pointers, nullptr, 1, static_cast<std::int64_t>(elems), control.data()},
+             nullptr);
       synchronize();
       host_range::merge_shard(host.data(), host_pointers, static_cast<std::int64_t>(elems), shard);
       ASSERT_TRUE(same_bits(values.get(), host)) << "shard " << shard;
@@ -64,12 +65,64 @@ TEST_F(RangeKernel, MergeShard) {
   }
 }
 
+/// The micro-batches of two shards, as on the host.
+TEST_F(RangeKernel, MergeShardOfMicroBatches) {
+  constexpr int kMicroBatches = 3;
+  for (const std::size_t elems : kSizes) {
+    SCOPED_TRACE(elems);
+    std::vector<float> host_micro = random_floats(random_, elems), host_counter = random_floats(random_, elems);
+    DeviceArray<float> values(elems), micro(host_micro), counter(host_counter);
+    float *pointer = counter.data(), *host_pointer = host_counter.data();
+    for (std::int32_t pass = 0; pass < 2 * kMicroBatches; ++pass) {
+      std::vector<float> host = random_floats(random_, elems);
+      values.set(host);
+      ControlBlock block = control_with(pass / kMicroBatches);
+      block.micro_batch = pass % kMicroBatches;
+      DeviceArray<ControlBlock> control({block});
+      const auto count = static_cast<std::int64_t>(elems);
+      launch(MergeShard{values.data(), {&pointer, 1}, micro.data(), kMicroBatches, count, control.data()}, nullptr);
+      synchronize();
+      host_range::add_micro_batch(host.data(), host_micro.data(), count, block.micro_batch, kMicroBatches);
+      if (block.micro_batch + 1 == kMicroBatches)
+        host_range::merge_shard(host.data(), {&host_pointer, 1}, count, block.local_shard);
+      ASSERT_TRUE(same_bits(values.get(), host)) << "pass " << pass;
+      ASSERT_TRUE(same_bits(micro.get(), host_micro)) << "pass " << pass;
+      ASSERT_TRUE(same_bits(counter.get(), host_counter)) << "pass " << pass;
+      ASSERT_TRUE(values.fences_hold() && micro.fences_hold() && counter.fences_hold());
+    }
+  }
+}
+
+/// Averages of values with a tail, as on the host; the first update and a skipped step too.
+TEST_F(RangeKernel, Average) {
+  for (const std::size_t elems : kSizes) {
+    SCOPED_TRACE(elems);
+    const std::vector<float> values = random_floats(random_, elems);
+    const auto count = static_cast<std::int64_t>(elems);
+    for (const auto& [step, skip] : {std::pair{2, 0.0f}, {5, 0.0f}, {5, 1.0f}}) {
+      std::vector<float> host = random_floats(random_, elems), scalars(region_name::kScalarCount, 0.0f);
+      scalars[region_name::kScalarSkippedSteps] = 2.0f;
+      scalars[region_name::kScalarSkip] = skip;
+      DeviceArray<float> value(values), average(host), scalar(scalars);
+      ControlBlock block = control_with(0);
+      block.step = step;
+      DeviceArray<ControlBlock> control({block});
+      launch(Average{value.data(), average.data(), count, 0.9, control.data(), scalar.data()}, nullptr);
+      synchronize();
+      if (skip == 0.0f && step == 2) host = values;
+      if (skip == 0.0f && step == 5) host_range::average(values.data(), host.data(), count, 0.9);
+      ASSERT_TRUE(same_bits(average.get(), host)) << step << " " << skip;
+      ASSERT_TRUE(average.fences_hold());
+    }
+  }
+}
+
 TEST_F(RangeKernel, MergeOfAShardWithoutAPlaceIsNotANumber) {
   for (const std::int32_t shard : {-1, 3, 7}) {
     DeviceArray<float> values(std::vector<float>(9, 1.0f)), counter(std::vector<float>(9, 2.0f));
     DeviceArray<ControlBlock> control({control_with(shard)});
     float* pointer = counter.data();
-    launch_merge_shard(values.data(), {&pointer, 1}, 9, control.data(), nullptr);
+    launch(MergeShard{values.data(), {&pointer, 1}, nullptr, 1, 9, control.data()}, nullptr);
     synchronize();
     for (const float value : values.get()) ASSERT_TRUE(std::isnan(value)) << shard;
     EXPECT_EQ(counter.get(), std::vector<float>(9, 2.0f));

@@ -101,32 +101,40 @@ TEST_F(RangeParity, ZeroClearsItsRegionAndNothingElse) {
   for (const std::byte value : harness.region(names::kMomentum)) ASSERT_EQ(value, std::byte{0xFF});
 }
 
-/// Eight shards one after the other give the balanced tree, bit for bit.
+/// Eight shards one after the other give the balanced tree, bit for bit; a shard of several micro-batches is their sum
+/// in order.
 TEST_F(RangeParity, MergeShardIsTheBalancedTree) {
-  RangeParams params;
-  params.logical_shards = params.local_shards = 8;
-  const std::vector<std::string> values{"metrics", "bn_batch"};
-  std::vector<std::string> inputs = values;
-  for (int level = 0; level < 3; ++level) inputs.push_back(names::counter(level));
-  OpHarness& harness = build(RangeOp::merge_shard, params, inputs, values);
-  harness.clear();
-  std::vector<std::vector<float>> shards;
-  for (std::int32_t shard = 0; shard < 8; ++shard) {
-    control_.local_shard = shard;
-    harness.set_control(control_);
-    std::vector<float> all = fill_region("metrics");
-    const std::vector<float> batch = fill_region("bn_batch");
-    all.insert(all.end(), batch.begin(), batch.end());
-    shards.push_back(all);
-    harness.run();
+  for (const int micro_batches : {1, 3}) {
+    graph_.parts().nodes[static_cast<std::size_t>(GraphId::SIMPLE_TASK_GRAPH)].clear();
+    graph_.parts().options.micro_batches = micro_batches;
+    RangeParams params;
+    params.logical_shards = params.local_shards = 8;
+    params.micro_batches = micro_batches;
+    std::vector<std::string> inputs{"metrics", "bn_batch", "counter0", "counter1", "counter2"};
+    if (micro_batches > 1) inputs.emplace_back(names::kMicro);
+    OpHarness& harness = build(RangeOp::merge_shard, params, inputs, {"metrics", "bn_batch"});
+    harness.clear();
+    std::vector<std::vector<float>> shards(8);
+    for (std::int32_t pass = 0; pass < 8 * micro_batches; ++pass) {
+      control_.local_shard = pass / micro_batches;
+      control_.micro_batch = pass % micro_batches;
+      harness.set_control(control_);
+      std::vector<float> all = fill_region("metrics");
+      const std::vector<float> batch = fill_region("bn_batch");
+      all.insert(all.end(), batch.begin(), batch.end());
+      std::vector<float>& shard = shards[static_cast<std::size_t>(control_.local_shard)];
+      if (shard.empty()) shard.assign(all.size(), 0.0f);
+      for (std::size_t i = 0; i < all.size(); ++i) shard[i] += all[i];
+      harness.run();
+    }
+    const auto metrics = harness.region_floats("metrics"), batch = harness.region_floats("bn_batch");
+    for (std::size_t i = 0; i < shards[0].size(); ++i) {
+      const auto v = [&](std::size_t shard) { return shards[shard][i]; };
+      const float sum = ((v(0) + v(1)) + (v(2) + v(3))) + ((v(4) + v(5)) + (v(6) + v(7)));
+      ASSERT_EQ(i < metrics.size() ? metrics[i] : batch[i - metrics.size()], sum) << "element " << i;
+    }
+    EXPECT_EQ(harness.region_floats("grad")[0], 0.0f) << "regions outside of the values stay";
   }
-  const auto metrics = harness.region_floats("metrics"), batch = harness.region_floats("bn_batch");
-  for (std::size_t i = 0; i < shards[0].size(); ++i) {
-    const auto v = [&](std::size_t shard) { return shards[shard][i]; };
-    const float sum = ((v(0) + v(1)) + (v(2) + v(3))) + ((v(4) + v(5)) + (v(6) + v(7)));
-    ASSERT_EQ(i < metrics.size() ? metrics[i] : batch[i - metrics.size()], sum) << "element " << i;
-  }
-  EXPECT_EQ(harness.region_floats("grad")[0], 0.0f) << "regions outside of the values stay";
 }
 
 class CheckAndScale : public RangeParity {

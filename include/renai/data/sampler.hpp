@@ -16,6 +16,8 @@ struct SamplerConfig {
   int logical_shards = 8;
   std::uint64_t seed = 0;
   bool training = true;  ///< Training shuffles and drops; validation keeps order and pads.
+  int micro_batches =
+      1;  ///< K: each shard has K parts, which stand in the place of shards: part k of shard s is s * K + k.
 };
 
 /// Batch b of an epoch is positions [b * B, ...); shard s of a batch with n rows a shard takes its rows [s * n, (s + 1)

@@ -65,7 +65,8 @@ struct ParamInfo {
   bool decay = true;
   LarsGroup lars = LarsGroup::none;
   bool zero_init = false;
-  int bucket = 0;  ///< Deep buckets 0..B-1; first-layer parameters: B (the last bucket).
+  int freeze_group = 0;  ///< Parameters of one group are updated together or not at all.
+  int bucket = 0;        ///< Deep buckets 0..B-1; first-layer parameters: B (the last bucket).
   TensorId weight = kNoTensor, grad = kNoTensor, momentum = kNoTensor;
   TensorId ema = kNoTensor;            ///< Average of the weight; kNoTensor where the graph has none.
   TensorId second_moment = kNoTensor;  ///< Of Adam and AdamW, whose first moment is `momentum`.
@@ -105,7 +106,8 @@ struct Node {
   int branch = 0;
   std::vector<std::int32_t> waits;  ///< Indices of earlier nodes of the same graph in other branches.
   std::int32_t records_event = -1;  ///< External event (gradient bucket) recorded after this node.
-  int part = 0;                     ///< Which executable of the slot holds it (DEEP_COMM, CAST_DEEP_GRAD: the bucket).
+  int part = 0;  ///< Which executable of the slot holds it (DEEP_COMM, CAST_DEEP_GRAD: the bucket; graphs that update:
+                 ///< freeze groups).
   const std::string& name() const;
   bool is_compute() const { return work.index() == 0; }
 };
@@ -116,6 +118,7 @@ struct GraphOptions {
   std::int64_t input_channels = 1;
   int world_size = 1;
   int logical_shards = 8;
+  int micro_batches = 1;  ///< K: forward and backward passes of a shard in a step.
   InputParams input;
   float label_smoothing = 0.0f;
   OptimizerKind optimizer = OptimizerKind::sgd;
@@ -126,12 +129,13 @@ struct GraphOptions {
   float weight_decay = 0.0f;
   bool bn_weight_decay = false;  ///< Also decay batch-norm parameters and biases.
   float clip_norm = 0.0f;
-  double ema_decay = 0.0;            ///< 0: no exponential average of weights and running statistics.
-  float bn_momentum = 0.0f;          ///< Of every batch norm; 0: each layer's own.
-  bool half_weights = false;         ///< Keep a half-precision copy of the weights for the kernels (CAST_MAIN).
-  bool dynamic_loss_scale = false;   ///< The gradient of the loss is scaled, by a factor that grows and shrinks.
-  std::vector<int> bucket_of_param;  ///< From plan::assign_buckets; empty: one deep bucket.
-  bool parallel_branches = false;    ///< Spread independent operators (residual projections) over two branches.
+  double ema_decay = 0.0;                  ///< 0: no exponential average of weights and running statistics.
+  float bn_momentum = 0.0f;                ///< Of every batch norm; 0: each layer's own.
+  bool half_weights = false;               ///< Keep a half-precision copy of the weights for the kernels (CAST_MAIN).
+  bool dynamic_loss_scale = false;         ///< The gradient of the loss is scaled, by a factor that grows and shrinks.
+  std::vector<int> bucket_of_param;        ///< From plan::assign_buckets; empty: one deep bucket.
+  std::vector<int> freeze_group_of_param;  ///< 0: never frozen; empty: all are.
+  bool parallel_branches = false;          ///< Spread independent operators (residual projections) over two branches.
 };
 
 class ComputationGraph {

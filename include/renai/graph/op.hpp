@@ -126,20 +126,20 @@ using OpParams = std::variant<NoParams, Conv2dParams, LinearParams, BatchNormPar
 /// Operations on whole regions. Inputs and outputs by position (region names). "values" may be several names: adjacent
 /// regions, worked on as one interval. Regions without content (no batch norm: bn_*; no first-layer parameters:
 /// grad.first) are left out of the lists. merge_shard: inputs = values, then "counter0".."counter<L-1>" as whole
-/// regions (the values have the same offset in a counter as in "shard"); outputs = values. "scalars" and "staged"
-/// (control) may be read by any of them.
+/// regions, then, where a shard has several micro-batches, "micro" (the values have the same offset in each of them as
+/// in "shard"); outputs = values. "scalars" and "staged" (control) may be read by any of them.
 enum class RangeOp : std::uint8_t {
-  copy_slot,           ///< out: slot. Host-to-device copy of the pinned staging buffer (A or B by GraphId).
-  zero,                ///< out: regions to clear, one contiguous parent.
-  merge_shard,         ///< in: shard values, counter.0..counter.L-1 parts; out: shard values. Binary counter by
-                       ///< control.local_shard.
-  tree_reduce,         ///< in/out: values. Fixed balanced tree across ranks, sum.
-  check_and_scale,     ///< in: grad, metrics; out: grad, scalars. Finite check, scale by 1 / (V * loss scale), global
-                       ///< norm, clip; the loss scale of the next step; Adam's bias corrections.
-  sgd,                 ///< in: grad w momentum scalars; out: w momentum. Skipped when scalars.skip.
-  adam,                ///< in: grad w momentum second_moment scalars; out: w momentum second_moment. Skipped likewise.
-  lars,                ///< in: grad w momentum scalars; out: w momentum. A rate for each tensor; skipped likewise.
-  update_statistics,   ///< in: bn_batch, scalars; out: bn_running. Mean over V shards, one running update; skipped
+  copy_slot,        ///< out: slot. Host-to-device copy of the pinned staging buffer (A or B by GraphId).
+  zero,             ///< out: regions to clear, one contiguous parent.
+  merge_shard,         ///< in: shard values, counters, micro; out: shard values. Micro-batches are added in order, the
+                       ///< last one's sum goes to a binary counter by control.local_shard.
+  tree_reduce,      ///< in/out: values. Fixed balanced tree across ranks, sum.
+  check_and_scale,  ///< in: grad, metrics; out: grad, scalars. Finite check, scale by 1 / (V * K * loss scale), global
+                    ///< norm, clip; the loss scale of the next step; Adam's bias corrections.
+  sgd,              ///< in: grad w momentum scalars; out: w momentum. Skipped when scalars.skip.
+  adam,             ///< in: grad w momentum second_moment scalars; out: w momentum second_moment. Skipped likewise.
+  lars,             ///< in: grad w momentum scalars; out: w momentum. A rate for each tensor; skipped likewise.
+  update_statistics,   ///< in: bn_batch, scalars; out: bn_running. Mean over V * K batches, one running update; skipped
                        ///< likewise.
   ema,                 ///< in: values..., scalars; out: averages, one for each of the values. average = decay * average
                        ///< + (1 - decay) * value, the value itself in the first update; skipped likewise.
@@ -178,6 +178,7 @@ struct RangeParams {
   double ema_decay = 0.0;
   int logical_shards = 1;
   int local_shards = 1;
+  int micro_batches = 1;  ///< K: passes whose sums make a shard.
   /// check_and_scale: a step that is not finite shrinks the loss scale by `backoff`, down to `floor`; `interval` good
   /// steps in a row let it grow by `growth`, up to `ceiling`.
   bool dynamic_loss_scale = false;

@@ -20,6 +20,7 @@ inline constexpr std::string_view kMetrics = "metrics";    // step metrics, 16 f
 inline constexpr std::string_view kBnBatch = "bn_batch";   // per-shard mean and unbiased variance of every batch norm
 inline constexpr std::string_view kShardValues = "shard";  // parent of grad, metrics, bn_batch, in this order
 inline constexpr std::string_view kCounter = "counter";    // + level; same inner layout as shard
+inline constexpr std::string_view kMicro = "micro";        // sums of a shard's micro-batches so far; likewise
 inline constexpr std::string_view kBnRunning = "bn_running";
 inline constexpr std::string_view kBnFolded = "bn_folded";
 // Exponential averages (--ema): of the weights, with their inner layout, and of the running statistics, with theirs.

@@ -29,7 +29,7 @@ enum class VariantKind : std::uint8_t { training, validation };
 struct CompileSpec {
   std::string name;  ///< "train_base", "train_last", "train_lowres", "train_lowres_last", "val_base", "val_last".
   VariantKind kind = VariantKind::training;
-  ShapeId shape;      ///< N = rows of one logical shard.
+  ShapeId shape;      ///< N = rows of one logical shard, or of a micro-batch of it.
   bool last = false;  ///< The partial batch.
   bool operator==(const CompileSpec&) const = default;
 };
@@ -44,6 +44,7 @@ struct SpecRequest {
   std::int64_t train_samples = 0, val_samples = 0;
   std::int64_t global_batch = 0, val_global_batch = 0;
   int logical_shards = 8;
+  int micro_batches = 1;  ///< K, in training: N of a variant is the rows of a micro-batch of a shard.
   std::vector<ResolutionPhase> resolutions;  ///< k phases, the first at epoch 0; equal sizes give equal ShapeIds.
   std::int64_t val_resolution = 0;
   std::int64_t channels = 1;

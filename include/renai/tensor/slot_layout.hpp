@@ -28,13 +28,14 @@ struct ControlBlock {
   std::uint64_t seed = 0;
   std::int64_t step = 0;  ///< Optimizer step, from 0.
   std::int32_t epoch = 0;
-  std::int32_t shard = 0;        ///< Logical shard index, 0..V-1.
+  std::int32_t shard = 0;        ///< Logical shard index, 0..V-1; in training, K micro-batches to a shard, 0..V*K-1.
   std::int32_t local_shard = 0;  ///< Index of the shard on this rank, 0..V/R-1.
   std::int32_t phase = 0;        ///< 0: training, 1: validation.
   std::int32_t rows = 0;         ///< Rows of this variant (N of its ShapeId).
   std::int32_t valid_rows = 0;   ///< Rows with weight 1; the rest are padding.
   float lr = 0.0f;
-  std::array<std::int32_t, 5> reserved{};
+  std::int32_t micro_batch = 0;  ///< Of the shard, 0..K-1.
+  std::array<std::int32_t, 4> reserved{};
 };
 static_assert(sizeof(ControlBlock) == 64);
 

@@ -7,75 +7,11 @@
 #include <vector>
 
 #include "renai/plan/compile_spec.hpp"
+#include "renai/train/recipe_values.hpp"
 
 namespace renai {
 
-struct Recipe {
-  std::string model = "cnn-small";
-  std::string data = "datasets/fashion-mnist";
-  std::string val_data;
-  std::string run_dir;
-  double epochs = 5;
-  std::int64_t steps = 0;
-  std::int64_t global_batch = 128;
-  std::int64_t val_batch = 0;
-  int logical_shards = 8;
-  std::string device = "auto";
-  std::string precision = "fp32";
-  std::string optimizer = "sgd";
-  double lr = 0.1;
-  double momentum = 0.9;
-  bool nesterov = true;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double lars_eta = 0.001, lars_eps = 1e-8;
-  double weight_decay = 5e-4;
-  bool bn_weight_decay = false;
-  std::string lr_schedule = "cosine";
-  double warmup_epochs = 0.5;
-  double lr_step_epochs = 30;
-  double lr_gamma = 0.1;
-  std::string lr_milestones;
-  double lr_power = 1.0;
-  double lr_min = 0.0;
-  double lr_cycle_epochs = 10;
-  int lr_cycle_mult = 1;
-  double lr_decay_epochs = 1;
-  double lr_pct_start = 0.3;
-  double lr_div_factor = 25;
-  double lr_final_div_factor = 1e4;
-  std::string lr_points;
-  double label_smoothing = 0.0;
-  std::string augment = "none";
-  double mixup = 0.0;
-  double cutmix = 0.0;
-  double random_erasing = 0.0;
-  std::string dropout;
-  std::string init = "model";
-  bool zero_gamma = false;
-  double clip_norm = 0.0;
-  double ema = 0.0;
-  double bn_momentum = 0.0;
-  std::string resolution;
-  std::int64_t val_resolution = 0;
-  std::uint64_t seed = 1;
-  std::string reduce = "tree";
-  std::string kernel_search = "heuristic";
-  std::string plan_cache;
-  bool allow_shared_gpu = false;
-  double bucket_mib = 4.0;
-  std::int64_t verify_every = 50;
-  std::string trace;
-  std::int64_t checkpoint_every = 0;
-  int keep = 3;
-  std::string resume = "no";
-  std::string init_from;
-  int threads = 1;
-  int loader_threads = 1;
-  std::int64_t log_every = 50;
-  double watchdog_seconds = 60;
-  std::int64_t max_bad_steps = 20;
-  std::string inject_fault;
-
+struct Recipe : RecipeValues {
   /// Calls f(key, field, help, changes_result) for every option in a fixed order. `changes_result` marks what the trace
   /// header's identity depends on and what ranks must agree in.
   template <typename Self, typename F>
@@ -87,8 +23,9 @@ struct Recipe {
     f("epochs", r.epochs, "epochs to train", true);
     f("steps", r.steps, "stop after this many optimizer steps (0: by --epochs)", true);
     f("global-batch", r.global_batch, "samples of one step over ALL ranks", true);
-    f("val-batch", r.val_batch, "validation samples at a time over ALL ranks (default: --global-batch)", true);
+    f("val-batch", r.val_batch, "validation samples over ALL ranks (default: --global-batch / --accumulate)", true);
     f("logical-shards", r.logical_shards, "V: shards of a batch, a power of two; ranks must divide it", true);
+    f("accumulate", r.accumulate, "K: micro-batches of a shard, one after the other, for one optimizer step", true);
     f("device", r.device, "auto (a GPU where there is one), cuda, cpu or reference", true);
     f("precision", r.precision, "fp32, tf32, bf16 or fp16 (with fp32 master weights)", true);
     f("optimizer", r.optimizer, "sgd, lars (rates by layer), adam (L2 decay) or adamw (decoupled decay)", true);
@@ -108,6 +45,8 @@ struct Recipe {
     visit_regularisation(r, f);
     f("clip-norm", r.clip_norm, "largest global gradient norm (0: off)", true);
     f("ema", r.ema, "decay of an exponential moving average of weights and running statistics (0: off)", true);
+    f("freeze-until", r.freeze_until, "layers kept as they are before an epoch: NAME@EPOCH,..., or first@EPOCH", true);
+    f("freeze-after", r.freeze_after, "layers kept as they are from an epoch on: NAME@EPOCH,...", true);
     f("bn-momentum", r.bn_momentum, "share of a step in batch norm's running statistics (0: each layer's own)", true);
     f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
     f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
@@ -184,6 +123,9 @@ struct Recipe {
 
 /// Ranges and words of every option. Errors: UserError naming the option, the reason and what works.
 void verify(const Recipe& recipe);
+/// Validation samples at a time over all ranks: as many to a shard as in training where nothing else is said.
+std::int64_t validation_batch(const Recipe& recipe);
+
 /// The run must also fit the number of ranks. Errors: UserError with the nearest values that work.
 void verify_ranks(const Recipe& recipe, int world_size);
 

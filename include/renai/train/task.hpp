@@ -14,6 +14,7 @@
 #include "renai/train/audit.hpp"
 #include "renai/train/engine.hpp"
 #include "renai/train/fault.hpp"
+#include "renai/train/freeze.hpp"
 #include "renai/train/run_log.hpp"
 #include "renai/train/state.hpp"
 #include "renai/train/trace.hpp"
@@ -62,15 +63,17 @@ class StepSchedule {
     bool validation = false;
     bool ema = false;  ///< Which of the two passes of a validation.
     std::int64_t step = 0, batch = 0;
-    int local_shard = 0;
+    int local_shard = 0, micro_batch = 0;
   };
   ShardJob make_job(const Cursor& cursor) const;
   bool advance(Cursor& cursor) const;
   void submit_ahead();
   int stage(std::int64_t* job);
   void transfer(int buffer, std::int64_t job, int variant);
-  void merge_and_reduce(int variant, bool last_shard);
-  void update_weights(int variant);
+  void launch_pass(std::int64_t step, int variant, bool first);
+  void merge_and_reduce(int variant, bool last_pass);
+  void launch_groups(std::int64_t step, int variant, GraphId id);
+  void update_weights(std::int64_t step, int variant);
   void finish_step(std::int64_t step, int variant, bool last);
   int first_shard() const;
 
@@ -81,8 +84,10 @@ class StepSchedule {
   const Sampler* val_sampler_;
   Loader* loader_;
   std::vector<ResolutionPhase> phases_;
+  FreezePlan freeze_;
+  std::array<std::vector<int>, kGraphIdCount> part_groups_;  ///< Of graphs whose parts are freeze groups.
   std::int64_t batches_ = 0, total_steps_ = 0;
-  int local_shards_ = 1;
+  int local_shards_ = 1, micro_batches_ = 1;
   bool keep_ids_ = false;
   std::vector<std::int64_t> ids_;
 

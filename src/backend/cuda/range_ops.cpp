@@ -56,14 +56,10 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
  private:
   void merge_shard() {
     const cuda::FloatSpan values = values_of(node_.outputs);
-    const std::int64_t inside = region(node_.outputs[0]).offset_bytes - region(names::kShardValues).offset_bytes;
-    std::vector<float*> counters;
-    for (std::size_t i = node_.outputs.size(); i < node_.inputs.size(); ++i) {
-      counters.push_back(reinterpret_cast<float*>(at(node_.inputs[i]) + inside));
-    }
-    RENAI_CHECK(1 << counters.size() == node_.params.local_shards,
-                "'" + node_.name + "' has a counter region for each level");
-    cuda::launch_merge_shard(values.data, counters, values.elems, control(), queue_);
+    const MergeTargets targets = merge_targets();
+    cuda::launch(cuda::MergeShard{values.data, targets.counters, targets.micro, node_.params.micro_batches,
+                                  values.elems, control()},
+                 queue_);
   }
 
   /// The norm adds parameters in the graph's order, so that it does not depend on the borders of the buckets.
@@ -118,7 +114,7 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
       pairs.push_back({tensor(norm.running_mean), tensor(norm.batch_mean), channels, norm.momentum});
       pairs.push_back({tensor(norm.running_var), tensor(norm.batch_var), channels, norm.momentum});
     }
-    cuda::launch_update_statistics(pairs, node_.params.logical_shards, scalars(), queue_);
+    cuda::launch_update_statistics(pairs, node_.params.logical_shards * node_.params.micro_batches, scalars(), queue_);
   }
 
   void average() {

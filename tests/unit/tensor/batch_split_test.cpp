@@ -33,6 +33,12 @@ TEST(SplitBatches, Table) {
       {71, 64, 8, true, {1, 8, 0, 7}},  // seven samples do not give every shard one
       {71, 64, 8, false, {1, 8, 1, 0}},
   };
+  // K = 3 parts of V = 4 shards are like 12 shards.
+  EXPECT_EQ(split_batches(100, 24, 4, true, 3), (BatchSplit{4, 2, 0, 4}));
+  EXPECT_EQ(split_batches(110, 24, 4, true, 3), (BatchSplit{4, 2, 1, 2}));
+  EXPECT_THROW(split_batches(100, 32, 4, true, 3), UserError);
+  EXPECT_THROW(split_batches(11, 24, 4, true, 3), UserError);
+  EXPECT_THROW(split_batches(100, 24, 4, true, 0), UserError);
   for (const Case& c : cases) {
     EXPECT_EQ(split_batches(c.samples, c.batch, c.shards, c.training), c.expected)
         << c.samples << " samples, batch " << c.batch << ", V " << c.shards

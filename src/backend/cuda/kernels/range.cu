@@ -31,30 +31,53 @@ struct Merge {
   float* values;
   float* counters[kMostLevels];
   int levels;
+  float* micro;
+  int micro_batches;
   Split parts;
   const ControlBlock* control;
 };
 
-/// A local shard that has no place in the counter gives values that are not numbers: the step is skipped.
+__device__ float4 sum_of(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+__device__ float sum_of(float a, float b) { return a + b; }
+__device__ void set_nan(float4& value) { value = make_float4(NAN, NAN, NAN, NAN); }
+__device__ void set_nan(float& value) { value = NAN; }
+
+/// Where a merge goes, decided by the control block.
+struct MergeRoute {
+  float* target;
+  int carries;
+  bool adds_micro, good;
+};
+
+/// A shard or micro-batch that has no place gives values that are not numbers: the step is skipped.
+__device__ MergeRoute route_of(const Merge& merge) {
+  const std::int32_t local = merge.control->local_shard, micro = merge.control->micro_batch;
+  const bool last = micro + 1 == merge.micro_batches;
+  const int carries = last ? __ffs(~local) - 1 : 0;
+  const bool good = local >= 0 && carries >= 0 && carries <= merge.levels && micro >= 0 && micro < merge.micro_batches;
+  float* const counted = good && carries < merge.levels ? merge.counters[carries] : merge.values;
+  return {!good || last ? counted : merge.micro, carries, merge.micro != nullptr && micro > 0, good};
+}
+
+template <typename T>
+__device__ void merge_element(const Merge& merge, const MergeRoute& route, std::int64_t i) {
+  T sum = reinterpret_cast<const T*>(merge.values)[i];
+  if (route.good && route.adds_micro) sum = sum_of(reinterpret_cast<const T*>(merge.micro)[i], sum);
+  for (int level = 0; route.good && level < route.carries; ++level) {
+    sum = sum_of(sum, reinterpret_cast<const T*>(merge.counters[level])[i]);
+  }
+  if (!route.good) set_nan(sum);
+  reinterpret_cast<T*>(route.target)[i] = sum;
+}
+
 __global__ void __launch_bounds__(kThreads) merge_shard(Merge merge) {
-  const std::int32_t local = merge.control->local_shard;
-  const int carries = __ffs(~local) - 1;
-  const bool good = local >= 0 && carries >= 0 && carries <= merge.levels;
-  float* const target = good && carries < merge.levels ? merge.counters[carries] : merge.values;
+  const MergeRoute route = route_of(merge);
   const std::int64_t i = thread_index();
   if (i < merge.parts.words) {
-    float4 sum = reinterpret_cast<const float4*>(merge.values)[i];
-    for (int level = 0; good && level < carries; ++level) {
-      const float4 other = reinterpret_cast<const float4*>(merge.counters[level])[i];
-      sum = make_float4(sum.x + other.x, sum.y + other.y, sum.z + other.z, sum.w + other.w);
-    }
-    if (!good) sum = make_float4(NAN, NAN, NAN, NAN);
-    reinterpret_cast<float4*>(target)[i] = sum;
+    merge_element<float4>(merge, route, i);
   } else if (i == merge.parts.words) {
     for (std::int64_t k = 4 * merge.parts.words; k < 4 * merge.parts.words + merge.parts.tail; ++k) {
-      float sum = merge.values[k];
-      for (int level = 0; good && level < carries; ++level) sum += merge.counters[level][k];
-      target[k] = good ? sum : NAN;
+      merge_element<float>(merge, route, k);
     }
   }
 }
@@ -224,17 +247,21 @@ __global__ void read_back(const float* metrics, const float* scalars, float* rin
 
 }  // namespace
 
-void launch_merge_shard(float* values, std::span<float* const> counters, std::int64_t elems,
-                        const ControlBlock* control, cudaStream_t stream) {
-  RENAI_CHECK(counters.size() <= kMostLevels, "a rank has at most 65536 shards");
-  if (elems == 0) return;
-  Merge merge{values, {}, static_cast<int>(counters.size()), split(elems), control};
-  require_aligned(values, "the shard's values");
-  for (std::size_t i = 0; i < counters.size(); ++i) {
-    require_aligned(counters[i], "a counter");
-    merge.counters[i] = counters[i];
+void launch(const MergeShard& merge, cudaStream_t stream) {
+  RENAI_CHECK(merge.counters.size() <= kMostLevels, "a rank has at most 65536 shards");
+  RENAI_CHECK((merge.micro != nullptr) == (merge.micro_batches > 1),
+              "several micro-batches have a place for their sum");
+  if (merge.elems == 0) return;
+  Merge args{
+      merge.values,       {},           static_cast<int>(merge.counters.size()), merge.micro, merge.micro_batches,
+      split(merge.elems), merge.control};
+  require_aligned(merge.values, "the shard's values");
+  if (merge.micro != nullptr) require_aligned(merge.micro, "the sum of micro-batches");
+  for (std::size_t i = 0; i < merge.counters.size(); ++i) {
+    require_aligned(merge.counters[i], "a counter");
+    args.counters[i] = merge.counters[i];
   }
-  merge_shard<<<blocks_of(merge.parts), kThreads, 0, stream>>>(merge);
+  merge_shard<<<blocks_of(args.parts), kThreads, 0, stream>>>(args);
   check_launch("merge_shard");
 }
 

@@ -15,9 +15,17 @@
 namespace renai::cuda {
 
 /// `values` plus the counters below the first zero bit of control.local_shard go to that bit's counter, or back to
-/// `values` at the last local shard.
-void launch_merge_shard(float* values, std::span<float* const> counters, std::int64_t elems,
-                        const ControlBlock* control, cudaStream_t stream);
+/// `values` at the last local shard. With several micro-batches, `values` and their sum so far go to `micro` instead,
+/// all but the last one's.
+struct MergeShard {
+  float* values = nullptr;
+  std::span<float* const> counters;
+  float* micro = nullptr;  ///< Null: one micro-batch.
+  int micro_batches = 1;
+  std::int64_t elems = 0;
+  const ControlBlock* control = nullptr;
+};
+void launch(const MergeShard& merge, cudaStream_t stream);
 
 /// An interval of f32 values.
 struct FloatSpan {

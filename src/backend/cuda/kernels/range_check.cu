@@ -167,7 +167,7 @@ void launch_tiles(const CheckAndScale& check, double* sums, cudaStream_t stream)
     const auto chunk =
         check.params.subspan(first, std::min<std::size_t>(ParamTable::kMost, check.params.size() - first));
     ParamTable table{};
-    table.shards = check.range.logical_shards;
+    table.shards = check.range.logical_shards * check.range.micro_batches;
     table.scalars = check.range.dynamic_loss_scale ? check.scalars : nullptr;
     table.sums = sums;
     std::int64_t tiles = 0;
