@@ -111,6 +111,21 @@ class IdentityTest(device_cli.DeviceTest):
                 if self.two_ranks():
                     self.same(first, train(name, 2, 1), STEPS)
 
+    def test_averages_micro_batches_freezing_and_growth(self):
+        """Options that launch other graphs, all at once: the same bits on one device and two, with averages in the trace."""
+        model = "cnn-small" if device_cli.ON_CPU else "resnet20"
+        precision = "fp32" if device_cli.ON_CPU else "bf16"  # No step is skipped: every average is a new one.
+        options = {"model": model, "precision": precision, "ema": 0.9, "accumulate": 2, "logical_shards": 4,
+                   "freeze_until": "first@1", "bn_momentum": 0.2}
+        if not device_cli.ON_CPU:
+            options["resolution"] = "24@0,32@1"
+        one = self.run_one("all-np1", **options)
+        steps = [line for line in map(json.loads, one.read_text().splitlines()) if line["kind"] == "step"]
+        self.assertEqual(len({step["ema"] for step in steps}), STEPS)
+        self.differs(one, self.run_one("all-decay", **{**options, "ema": 0.8}), "recipe")
+        if self.two_ranks():
+            self.same(one, self.run_one("all-np2", 2, **options), STEPS)
+
     def test_launches_and_plan_cache(self):
         """Launches agree, with warm plans, and with none."""
         precision = device_cli.PRECISIONS[-1]
