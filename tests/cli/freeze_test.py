@@ -103,6 +103,16 @@ class FreezeTest(renai_cli.FolderTest):
         self.assertEqual(self.changes("plain", "conv1.weight"), ["x", "x", "x"])
         return json.loads((self.folder / "plain" / "summary.json").read_text())["captured_graphs"]
 
+    def test_lars_updates_what_is_trained(self):
+        """Its graphs have parts for freeze groups too; what a group leaves out of the norm, the others do not see."""
+        options = ("--optimizer", "lars", "--lr", "1", "--freeze-until", "fc@1,layer1@2", "--freeze-after", "first@1")
+        one = self.train("lars", *options)
+        self.assertEqual(self.changes("lars", "conv1.weight"), ["x", ".", "."])
+        self.assertEqual(self.changes("lars", "layer1.conv.weight"), [".", ".", "x"])
+        self.assertEqual(self.changes("lars", "layer1.bn.bias"), [".", ".", "x"])
+        self.assertEqual(self.changes("lars", "fc.weight"), [".", "x", "x"])
+        self.same(one, self.train("lars2", *options, ranks=2))
+
     def test_unfrozen_steps_are_those_of_a_run_without(self):
         """Groups alone change nothing: a name that is never frozen leaves every bit as it was."""
         lines = [[line for line in map(json.loads, self.train(name, *more).read_text().splitlines())
