@@ -183,7 +183,9 @@ TEST_F(OptimizerKernel, LarsFollowsTheHostAndRepeatsItsBits) {
         ASSERT_NEAR(got_buffer[i], wanted_buffer[i], 4e-7 * (std::abs(wanted_buffer[i]) + 0.01)) << i;
         ASSERT_NEAR(got[i], wanted[i], 4e-7 * (std::abs(wanted[i]) + 0.01)) << i;
       }
-      if (run > 0) EXPECT_TRUE(same_bits(got, once));
+      if (run > 0) {
+        EXPECT_TRUE(same_bits(got, once));
+      }
       once = got;
     }
     EXPECT_TRUE(weights.fences_hold() && momentum.fences_hold() && workspace.fences_hold());
