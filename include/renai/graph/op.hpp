@@ -131,8 +131,8 @@ using OpParams = std::variant<NoParams, Conv2dParams, LinearParams, BatchNormPar
 enum class RangeOp : std::uint8_t {
   copy_slot,        ///< out: slot. Host-to-device copy of the pinned staging buffer (A or B by GraphId).
   zero,             ///< out: regions to clear, one contiguous parent.
-  merge_shard,         ///< in: shard values, counters, micro; out: shard values. Micro-batches are added in order, the
-                       ///< last one's sum goes to a binary counter by control.local_shard.
+  merge_shard,      ///< in: shard values, counters, micro; out: shard values. Micro-batches are added in order, the
+                    ///< last one's sum goes to a binary counter by control.local_shard.
   tree_reduce,      ///< in/out: values. Fixed balanced tree across ranks, sum.
   check_and_scale,  ///< in: grad, metrics; out: grad, scalars. Finite check, scale by 1 / (V * K * loss scale), global
                     ///< norm, clip; the loss scale of the next step; Adam's bias corrections.

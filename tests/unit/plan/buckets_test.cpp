@@ -81,7 +81,8 @@ TEST(DeriveShapes, ErrorsNameTheVariant) {
     derive_shapes(draft.graph, specs);
     FAIL() << "a 2x2 image is too small";
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("resolution 2 (variant val_base, 4x2x2x1)"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("resolution 2 (variant val_base, 4x2x2x1)"), std::string::npos)
+        << error.what();
   }
 }
 
