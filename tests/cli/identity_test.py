@@ -63,6 +63,10 @@ class IdentityTest(renai_cli.FolderTest):
         self.train("all-resumed", 2, resume=checkpoint, **options)
         self.assertEqual(json.loads((self.folder / "all-resumed" / "summary.json").read_text())["digest"], whole)
         self.differs(one, self.train("all-seed", seed=2, **options), "'seed'")
+        # Partners come from the same micro-batch, and each of them draws for itself.
+        parts = self.train("all-parts-np1", accumulate=2, **options)
+        self.same(parts, self.train("all-parts-np4", 4, accumulate=2, loader_threads=3, **options))
+        self.differs(one, parts, "'recipe'")
         for key, value in (("mixup", 0.4), ("cutmix", 0), ("random_erasing", 0), ("dropout", 0.3), ("init", "model")):
             self.differs(one, self.train(f"all-but-{key}", **{**options, key: value}), "'recipe'")
 

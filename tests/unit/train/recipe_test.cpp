@@ -113,6 +113,7 @@ TEST(Recipe, EveryBadValueIsNamedWithARemedy) {
       {[](Recipe& r) { r.mixup = 1e7; }, "--mixup 1e+07", "use at most"},
       {[](Recipe& r) { r.mixup = 0.2, r.global_batch = 8; }, "--mixup 0.2", "--global-batch 16 or more"},
       {[](Recipe& r) { r.cutmix = 1, r.global_batch = 8; }, "--cutmix 1", "--global-batch 16 or more"},
+      {[](Recipe& r) { r.mixup = 1, r.global_batch = 16, r.accumulate = 2; }, "--mixup 1", "--global-batch 32 or more"},
       {[](Recipe& r) { r.random_erasing = -0.1; }, "--random-erasing -0.1", "0.1"},
       {[](Recipe& r) { r.random_erasing = 1.5; }, "--random-erasing 1.5", "0.1"},
       {[](Recipe& r) { r.dropout = "1"; }, "--dropout 1", "0.2"},
