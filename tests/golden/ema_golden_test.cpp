@@ -1,4 +1,4 @@
-// Exponential averages (--ema) over 25 steps against PyTorch's AveragedModel: see README.md.
+// Exponential averages (--ema) and accumulated gradients (--accumulate) over 25 steps against PyTorch: see README.md.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -56,7 +56,7 @@ class EmaGolden : public ::testing::Test {
 
   float number(const char* key) const { return std::stof(*file_.string_attribute("/", key)); }
 
-  StepHarness harness(double ema_decay) const {
+  StepHarness harness(double ema_decay, int micro_batches = 1) const {
     StepHarnessOptions options;
     options.model = load_model(golden_path("ema_net.toml").string());
     options.batch = *file_.int_attribute("/", "batch");
@@ -66,6 +66,7 @@ class EmaGolden : public ::testing::Test {
     options.momentum = number("momentum");
     options.weight_decay = number("weight_decay");
     options.ema_decay = ema_decay;
+    options.micro_batches = micro_batches;
     options.input.mean = {128, 128, 128, 128};
     options.input.std = {64, 64, 64, 64};
     std::unique_ptr<Backend> backend = make_backend_under_test();
@@ -144,6 +145,25 @@ TEST_F(EmaGolden, AnotherDecayIsSeen) {
   StepHarness own = harness(0.91);
   for (std::int64_t at = 0; at < 5; ++at) step(own, at);
   EXPECT_GT(distance(own, 4), 1e-3);
+}
+
+/// Micro-batches have batch statistics of their own, so this is another run than that of whole batches.
+TEST_F(EmaGolden, AccumulatedGradients) {
+  const auto micro_batches = static_cast<int>(*file_.int_attribute("/", "micro_batches"));
+  const double tolerance = make_device_under_test() ? kToleranceOfGpu : kTolerance;
+  const std::int64_t steps = *file_.int_attribute("/", "steps");
+  std::vector<double> losses(static_cast<std::size_t>(steps)), whole = losses;
+  file_.read("accumulated_loss", DType::f64, 0, steps, std::as_writable_bytes(std::span(losses)));
+  file_.read("loss", DType::f64, 0, steps, std::as_writable_bytes(std::span(whole)));
+  StepHarness own = harness(0.0, micro_batches);
+  for (std::int64_t at = 0; at < steps; ++at) {
+    const auto index = static_cast<std::size_t>(at);
+    ASSERT_NEAR(step(own, at), losses[index], tolerance) << "step " << at;
+    EXPECT_GT(std::abs(losses[index] - whole[index]), 10 * tolerance) << "step " << at;
+  }
+  for (const std::string& name : parameters_) {
+    EXPECT_LE(relative_distance(own.param(name), read_floats(file_, "accumulated/" + name)), tolerance) << name;
+  }
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ GraphOptions graph_options(const StepHarnessOptions& options) {
   result.input_channels = options.c;
   result.world_size = 1;
   result.logical_shards = options.logical_shards;
+  result.micro_batches = options.micro_batches;
   result.input = options.input;
   result.label_smoothing = options.label_smoothing;
   result.optimizer = options.optimizer;
@@ -78,8 +79,10 @@ StepHarness::StepHarness(const StepHarnessOptions& options, std::unique_ptr<Back
     : options_(options), backend_(std::move(backend)) {
   GraphOptions graph_opts = graph_options(options_);
   SpecRequest request;
-  request.train_samples = request.val_samples = request.global_batch = request.val_global_batch = options_.batch;
+  request.train_samples = request.global_batch = options_.batch;
+  request.val_samples = request.val_global_batch = options_.batch / options_.micro_batches;
   request.logical_shards = options_.logical_shards;
+  request.micro_batches = options_.micro_batches;
   request.resolutions = {{options_.h, 0}};
   request.val_resolution = options_.h;
   request.channels = options_.c;
@@ -91,7 +94,8 @@ StepHarness::StepHarness(const StepHarnessOptions& options, std::unique_ptr<Back
   }
   ComputationGraph graph = build_computation_graph(options_.model, graph_opts);
   ShapeTable shapes = derive_shapes(graph, specs);
-  const auto slot = SlotLayout::make(options_.batch / options_.logical_shards, options_.h, options_.w, options_.c);
+  const auto slot = SlotLayout::make(options_.batch / (options_.logical_shards * options_.micro_batches), options_.h,
+                                     options_.w, options_.c);
   all_ = std::make_unique<CapturedPlans>(std::move(graph), specs, std::move(shapes), *backend_, slot,
                                          options_.reuse_slots, std::move(device));
   // Warming up ran kernels on the arena: what counts as state starts from zero again.
@@ -217,14 +221,16 @@ void StepHarness::set_running(const std::string& name, std::span<const float> va
   std::copy(values.begin(), values.end(), stored.begin());
 }
 
-void StepHarness::stage(int shard, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
+void StepHarness::stage(int pass, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
   const SlotLayout& slot = plans()[kVariant].slot;
-  std::byte* at = all_->staging[static_cast<std::size_t>(shard % 2)].data();
-  const std::int64_t first = shard * slot.rows;
+  std::byte* at = all_->staging[static_cast<std::size_t>(pass % 2)].data();
+  const std::int64_t first = pass * slot.rows;
   ControlBlock control;
   control.seed = options_.seed;
   control.step = step_;
-  control.shard = control.local_shard = shard;
+  control.shard = pass;
+  control.local_shard = pass / options_.micro_batches;
+  control.micro_batch = pass % options_.micro_batches;
   control.rows = control.valid_rows = static_cast<std::int32_t>(slot.rows);
   control.lr = options_.lr;
   std::memcpy(at + slot.control_offset, &control, sizeof control);
@@ -258,9 +264,9 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
   all_->to_device(stream);
   stream.synchronize();
   launch(GraphId::ZERO_GRAD);
-  for (int shard = 0; shard < options_.logical_shards; ++shard) {
-    stage(shard, images, labels);
-    const bool b = shard % 2 != 0;
+  for (int pass = 0; pass < options_.logical_shards * options_.micro_batches; ++pass) {
+    stage(pass, images, labels);
+    const bool b = pass % 2 != 0;
     launch(b ? GraphId::TRANSFER_B : GraphId::TRANSFER_A);
     launch(b ? GraphId::FIRST_LAYER_FWD_B : GraphId::FIRST_LAYER_FWD_A);
     launch(GraphId::DEEP_FWD_BWD);

@@ -19,6 +19,7 @@ struct StepHarnessOptions {
   std::int64_t batch = 8, h = 28, w = 28, c = 1;
   std::int64_t classes = 10;
   int logical_shards = 1;
+  int micro_batches = 1;  ///< Of each shard.
   float lr = 0.1f, momentum = 0.9f, weight_decay = 0.0f;
   bool nesterov = false;
   OptimizerKind optimizer = OptimizerKind::sgd;
@@ -62,7 +63,7 @@ class StepHarness {
   void set_running(const std::string& name, std::span<const float> values);
 
   /// One step on `images` (uint8, [batch, h, w, c]) and `labels` ([batch]); returns the mean loss. Shard s takes the
-  /// rows from s * batch / V on.
+  /// rows from s * batch / V on, its micro-batches in order.
   double step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
   /// Crop, flip, mixing and erasing of the rows of the following steps; none: whole images, not mixed.
   void set_samples(std::vector<SampleParams> samples) { samples_ = std::move(samples); }
@@ -73,7 +74,7 @@ class StepHarness {
   std::vector<float> tensor(TensorId id) const;
 
  private:
-  void stage(int shard, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
+  void stage(int pass, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
   void launch(GraphId id);
   const ParamInfo& find_param(const std::string& name) const;
   TensorId find_running(const std::string& name) const;
