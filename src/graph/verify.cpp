@@ -224,8 +224,7 @@ class Verifier {
   /// Each segment's weights are updated by one node, so that the graphs of LARS may run at the same time.
   void check_updates() const {
     std::map<std::string, int> updates;
-    for (const GraphId id :
-         {GraphId::OPTIMIZER, GraphId::LARS_FC_OPT, GraphId::LARS_FIRST_CONV_OPT, GraphId::LARS_DEEP_CONV_OPT}) {
+    for (const GraphId id : kUpdateGraphs) {
       for (const Node& node : graph_.nodes(id)) {
         const auto* work = std::get_if<RangeNode>(&node.work);
         if (work == nullptr) fail_node(id, node.name(), "it must be a RANGE node");
