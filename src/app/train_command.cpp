@@ -11,6 +11,7 @@
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/train/task.hpp"
+#include "same_run.hpp"
 
 namespace renai {
 namespace {
@@ -59,46 +60,6 @@ std::optional<std::filesystem::path> find_resume(const Recipe& recipe, World& wo
   found = world.control().broadcast(found, 0, "choosing the checkpoint to continue from");
   if (found.empty()) return std::nullopt;
   return found;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t start = 0; start < text.size();) {
-    const std::size_t end = std::min(text.find('\n', start), text.size());
-    lines.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return lines;
-}
-
-void require_same_text(const StateDict& state, const std::string& file, const std::string& key, const std::string& own,
-                       const char* what) {
-  const auto stored = state.texts.find(key);
-  if (stored == state.texts.end() || stored->second == own) return;
-  throw UserError("continuing from " + file, std::string(what) + " differs from the one it was trained with",
-                  "give the same one, or start anew from its weights with --init-from");
-}
-
-/// A continued run must be the same run: data, model and every option that can change a bit. A run may be lengthened
-/// (--epochs,
-/// --steps), which also stretches a cosine schedule.
-void require_same_run(const Recipe& recipe, const StateDict& state, const std::string& file,
-                      const std::string& data_digest) {
-  require_same_text(state, file, "data", data_digest, "the data set");
-  require_same_text(state, file, "model", to_toml(model_of(recipe)), "the model");
-  const auto stored = state.texts.find("recipe");
-  if (stored == state.texts.end()) return;
-  const std::string text = to_toml(recipe, true);
-  const std::vector<std::string> own = lines_of(text);
-  for (const std::string& line : lines_of(stored->second)) {
-    const std::string key = line.substr(0, line.find(' '));
-    const bool may_change = key == "steps" || key == "epochs";
-    const bool known = ("\n" + text).find("\n" + key + " = ") != std::string::npos;
-    if (!may_change && known && std::find(own.begin(), own.end(), line) == own.end()) {
-      throw UserError("continuing from " + file, "its recipe says " + line + ", which differs from this run",
-                      "give the same option, or start anew from its weights with --init-from");
-    }
-  }
 }
 
 void require_file(const std::string& option, const std::filesystem::path& path, const char* remedy) {
