@@ -119,6 +119,11 @@ class ResumeTest(renai_cli.FolderTest):
         self.fails(process, 2, "--precision bf16 with --device cpu", "use --precision fp32")
         self.assertEqual(self.evaluate("--precision", "fp32")["loss"], self.summary()["val_loss"])
 
+    def test_evaluation_mixes_nothing(self):
+        self.succeeds(self.train("--mixup", 0.2, "--cutmix", 1, "--random-erasing", 0.5, "--accumulate", 2))
+        # One row a logical shard, with which training would have no partners.
+        self.assertEqual(self.evaluate("--global-batch", 8)["images"], 32)
+
     def test_earlier_run_is_moved_aside(self):
         self.succeeds(self.train())
         digest = self.summary()["digest"]
