@@ -23,6 +23,14 @@ class BenchStepTest(renai_cli.FolderTest):
         self.check(renai_cli.on_ranks(2, *WORDS, env=env), 2)
         self.assertEqual(list(self.folder.glob("renai-bench-*")), [])
 
+    def test_the_proof_is_of_the_gradients(self):
+        """Adam's first step is the sign of the gradient, which rounding decides where it is small."""
+        words = ["bench", "step", "--model", "resnet9", "--global-batch", 16, "--steps", 2, "--image-size", 32, "--json"]
+        for more in (["--optimizer", "adam"], ["--freeze-until", "first@1000"]):
+            report = json.loads(self.succeeds(renai_cli.run([renai_cli.renai(), *words, *more])).splitlines()[-1])
+            self.assertLess(report["deviation_from_reference"], 1e-3)
+            self.assertGreater(report["deviation_from_reference"], 0)
+
     def test_every_host_has_its_own(self):
         """Hosts are played by name spaces: a host name and a temporary folder for each."""
         if shutil.which("unshare") is None or renai_cli.run(["unshare", "--uts", "hostname", "host0"]).returncode != 0:
