@@ -142,7 +142,8 @@ void update_running(float* __restrict running, const float* __restrict batch_sum
 }
 
 void average(const float* __restrict values, float* __restrict averages, std::int64_t elems, double decay) {
-  const auto keep = static_cast<float>(decay), share = static_cast<float>(1.0 - decay);
+  // The difference is exact: both add up to 1.
+  const auto keep = static_cast<float>(decay), share = 1.0f - keep;
   for (std::int64_t i = 0; i < elems; ++i) averages[i] = keep * averages[i] + share * values[i];
 }
 

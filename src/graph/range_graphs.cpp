@@ -94,7 +94,6 @@ class RangeGraphs {
     scaling.dynamic_loss_scale = parts_.options.dynamic_loss_scale;
     scaling.optimizer = parts_.options.optimizer;
     scaling.adam = parts_.options.adam;
-    scaling.lars = parts_.options.lars;
     add(GraphId::NAN_CHECK_AND_GRAD_SCALING, RangeOp::check_and_scale, {grad, metrics}, {grad, scalars}, scaling);
     add_optimizer_graphs(parts_, segments_, shard_params_);
     if (parts_.options.half_weights) {

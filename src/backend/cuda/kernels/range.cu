@@ -289,7 +289,7 @@ void launch(const Average& update, cudaStream_t stream) {
                          update.averages,
                          split(update.elems),
                          static_cast<float>(update.decay),
-                         static_cast<float>(1.0 - update.decay),
+                         1.0f - static_cast<float>(update.decay),
                          update.control,
                          update.scalars};
   average<<<blocks_of(args.parts), kThreads, 0, stream>>>(args);
