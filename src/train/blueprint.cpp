@@ -152,6 +152,10 @@ Blueprint make_blueprint(const Recipe& recipe, const DataShape& data, Backend& b
       assign_buckets(draft, draft_shapes, static_cast<std::int64_t>(recipe.bucket_mib * 1024.0 * 1024.0));
   ComputationGraph graph = build_computation_graph(model, features);
 
+  if (recipe.bn_momentum > 0.0 && graph.norms().empty()) {
+    throw UserError("--bn-momentum " + std::to_string(recipe.bn_momentum),
+                    "model '" + model.name + "' has no batch norm", "leave the option away");
+  }
   ShapeTable shapes = derive_shapes(graph, specs);
   require_equal_persistent_shapes(graph, specs, shapes);
   KernelBook book = backend.survey(graph, shapes, specs);

@@ -23,8 +23,9 @@ bool stands_for(const std::string& name, const ParamInfo& param) {
 
 /// "first", and every layer with parameters and every stage above it.
 std::vector<std::string> known_names(std::span<const ParamInfo> params) {
-  std::set<std::string> names{kFirst};
+  std::set<std::string> names;
   for (const ParamInfo& param : params) {
+    if (param.first_layer) names.insert(kFirst);
     const std::string layer = layer_of(param);
     for (std::size_t dot = layer.find('.'); dot != std::string::npos; dot = layer.find('.', dot + 1)) {
       names.insert(layer.substr(0, dot));
@@ -69,6 +70,7 @@ class Planner {
       if (!params_[i].first_layer) continue;
       plan_.first_layer_groups.push_back(plan_.group_of_param[i]);
     }
+    refuse_never_trained();
     refuse_all_frozen();
     return std::move(plan_);
   }
@@ -98,6 +100,17 @@ class Planner {
                       suggest_name(name, known_names(params_)));
     }
     return plan_.groups.size() - 1;
+  }
+
+  void refuse_never_trained() const {
+    for (const FreezeGroup& group : plan_.groups) {
+      // From epoch 0 on is what keeps a part of --init-from as it is.
+      if (group.until == 0 || group.after > group.until) continue;
+      throw UserError("--freeze-until and --freeze-after",
+                      "'" + group.name + "' is frozen before epoch " + std::to_string(group.until) +
+                          " and from epoch " + std::to_string(group.after) + " on: it would never be trained",
+                      "let --freeze-after name a later epoch than --freeze-until");
+    }
   }
 
   /// What is frozen changes at the epochs of the options only.

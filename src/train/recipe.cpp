@@ -234,13 +234,18 @@ void verify_numbers(const Recipe& r) {
   require_at_least("weight-decay", r.weight_decay, 0.0);
   require(r.label_smoothing >= 0.0 && r.label_smoothing < 1.0, "label-smoothing", toml_number(r.label_smoothing),
           "must lie in [0, 1)", "use for example 0.1");
-  require_at_least("mixup", r.mixup, 0.0);
-  require_at_least("cutmix", r.cutmix, 0.0);
+  // Below, both variates of the share underflow, and it is 0 or 1 anyway.
+  constexpr double kLeastAlpha = 1e-3;
+  require(r.mixup == 0.0 || r.mixup >= kLeastAlpha, "mixup", toml_number(r.mixup), "must be 0 or at least 0.001",
+          "use for example 0.2");
+  require(r.cutmix == 0.0 || r.cutmix >= kLeastAlpha, "cutmix", toml_number(r.cutmix), "must be 0 or at least 0.001",
+          "use for example 1");
   require(r.random_erasing >= 0.0 && r.random_erasing <= 1.0, "random-erasing", toml_number(r.random_erasing),
           "a probability lies in [0, 1]", "use for example 0.1");
   dropout_rate(r);
   require_at_least("clip-norm", r.clip_norm, 0.0);
-  require(r.ema >= 0.0 && r.ema < 1.0, "ema", toml_number(r.ema), "must lie in [0, 1)", "use for example 0.999");
+  require(r.ema >= 0.0 && static_cast<float>(r.ema) < 1.0f, "ema", toml_number(r.ema),
+          "must lie in [0, 1) as a float32", "use for example 0.999");
   require(r.bn_momentum >= 0.0 && r.bn_momentum <= 1.0, "bn-momentum", toml_number(r.bn_momentum), "must lie in [0, 1]",
           "use for example 0.1");
   require_at_least<std::int64_t>("val-resolution", r.val_resolution, 0);
@@ -288,6 +293,10 @@ void verify(const Recipe& r) {
                     "use a multiple of " + std::to_string(r.logical_shards));
   }
   verify_mixing(r);
+  if (!r.init_from.empty() && (r.init != "model" || r.zero_gamma)) {
+    throw UserError(r.zero_gamma ? "--zero-gamma" : "--init " + r.init, "--init-from sets every weight",
+                    "give one of them");
+  }
   if (!r.resolution.empty()) parse_resolution(r.resolution);
   parse_fault(r.inject_fault);
 }

@@ -127,9 +127,10 @@ class FreezeTest(renai_cli.FolderTest):
                                    ("--freeze-until", "layer1@1,layer1.bn@2", "both stand for parameter 'layer1.bn.weight'"),
                                    ("--freeze-until", "layer1@1,layer1@2", "twice"),
                                    ("--freeze-until", "first@1,layer1@1,fc@2", "in epoch 0 every parameter"),
-                                   ("--freeze-after", "first@2,layer1@5,fc@3", "in epoch 5 every parameter")):
+                                   ("--freeze-after", "first@2,layer1@5,fc@3", "in epoch 5 every parameter"),
+                                   ("--freeze-until", "first@3 --freeze-after first@2", "never be trained")):
             with self.subTest(text=text):
-                self.fails(renai_cli.on_ranks(1, *self.words("bad", option, text)), 2, option if "epoch" not in said else "", said)
+                self.fails(renai_cli.on_ranks(1, *self.words("bad", option, *text.split())), 2, option if "epoch" not in said else "", said)
         plan = self.succeeds(renai_cli.run([renai_cli.renai(), *self.words("none", "--freeze-until", "first@2"), "--dry-run"]))
         self.assertIn("frozen: first before epoch 2", plan)
 
