@@ -288,4 +288,25 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
   return static_cast<double>(sums[0]) / static_cast<double>(sums[1]);
 }
 
+std::vector<float> StepHarness::infer(std::span<const std::uint8_t> images) {
+  RENAI_CHECK(options_.logical_shards == 1, "inference takes the whole batch as one shard");
+  RENAI_CHECK(static_cast<std::int64_t>(images.size()) == options_.batch * options_.h * options_.w * options_.c,
+              "images do not fill the batch");
+  int variant = 0;
+  while (all_->specs[static_cast<std::size_t>(variant)].kind != VariantKind::validation) ++variant;
+  Stream& stream = *all_->streams.front();
+  all_->to_device(stream);
+  stream.synchronize();
+  stage(0, images, std::vector<std::int32_t>(static_cast<std::size_t>(options_.batch)));
+  for (const GraphId id : {GraphId::UPDATE_BN_INF_PARAMS, GraphId::TRANSFER_A, GraphId::INF_MAIN_A}) {
+    if (Stream* used = all_->launch(variant, id)) used->synchronize();
+  }
+  all_->from_device(stream);
+  stream.synchronize();
+  const DTensor& place = plans()[static_cast<std::size_t>(variant)].tensor(graph().parts().inference_logits);
+  RENAI_CHECK(place.placed() && place.dtype == DType::f32, "logits are stored as f32");
+  const auto* logits = reinterpret_cast<const float*>(all_->memory + place.offset_bytes);
+  return {logits, logits + options_.batch * options_.classes};
+}
+
 }  // namespace renai::test

@@ -65,6 +65,8 @@ class StepHarness {
   /// One step on `images` (uint8, [batch, h, w, c]) and `labels` ([batch]); returns the mean loss. Shard s takes the
   /// rows from s * batch / V on, its micro-batches in order.
   double step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
+  /// Logits [batch, classes] of images with the running statistics. V = 1.
+  std::vector<float> infer(std::span<const std::uint8_t> images);
   /// Crop, flip, mixing and erasing of the rows of the following steps; none: whole images, not mixed.
   void set_samples(std::vector<SampleParams> samples) { samples_ = std::move(samples); }
   /// The rate of the steps to come.

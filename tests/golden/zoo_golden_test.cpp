@@ -1,0 +1,204 @@
+// The zoo's networks against torchvision's: names, shapes, logits and gradients (README.md, zoo.h5).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+
+#include "golden_run.hpp"
+#include "renai/base/error.hpp"
+#include "renai/device/host.hpp"
+#include "renai/io/hdf5.hpp"
+#include "step_harness.hpp"
+#ifdef RENAI_GOLDEN_CUDA
+#include "renai/backend/cuda.hpp"
+#include "renai/device/cuda.hpp"
+#endif
+
+namespace renai::test {
+namespace {
+
+/// Of the logits and the loss.
+constexpr double kValueTolerance = 1e-4;
+/// Of a gradient over its norm; and this many times what PyTorch's own float32 gradients of the model are off from
+/// float64 at most: a ReLU within rounding of its kink turns over in one program and not in another.
+constexpr double kGradientTolerance = 1e-3, kSpreadFactor = 4.0;
+constexpr std::int64_t kClasses = 10;
+
+struct Entry {
+  std::string name;
+  std::vector<std::int64_t> extents;
+  std::int64_t elems() const {
+    return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
+  }
+};
+
+std::vector<Entry> entries(const std::string& text) {
+  std::vector<Entry> result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Entry& entry = result.emplace_back();
+    words >> entry.name;
+    for (std::int64_t extent = 0; words >> extent;) entry.extents.push_back(extent);
+  }
+  return result;
+}
+
+struct ZooGolden {
+  std::int64_t size = 0, batch = 0, key = 0;
+  std::vector<Entry> parameters, statistics;
+  std::vector<double> logits, loss, spread, gradient_spread, gradient_norm;
+  std::vector<float> gradient_samples;
+};
+
+template <typename T>
+std::vector<T> values_of(const H5File& file, const std::string& name, DType dtype) {
+  const std::vector<std::int64_t> extents = file.info(name).extents;
+  std::vector<T> values(
+      static_cast<std::size_t>(std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>())));
+  file.read(name, dtype, 0, extents.at(0), std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+ZooGolden load_zoo(const std::string& model) {
+  const H5File file = H5File::open(golden_folder() / "zoo.h5");
+  ZooGolden golden;
+  golden.size = file.int_attribute(model, "size").value();
+  golden.batch = file.int_attribute(model, "batch").value();
+  golden.key = file.int_attribute(model, "key").value();
+  golden.parameters = entries(file.string_attribute(model, "parameters").value());
+  golden.statistics = entries(file.string_attribute(model, "statistics").value());
+  golden.logits = values_of<double>(file, model + "/logits", DType::f64);
+  golden.loss = values_of<double>(file, model + "/loss", DType::f64);
+  golden.spread = values_of<double>(file, model + "/spread", DType::f64);
+  golden.gradient_spread = values_of<double>(file, model + "/gradient_spread", DType::f64);
+  golden.gradient_norm = values_of<double>(file, model + "/gradient_norm", DType::f64);
+  golden.gradient_samples = values_of<float>(file, model + "/gradient_samples", DType::f32);
+  return golden;
+}
+
+/// u of README.md for element `e` of tensor `index`.
+double unit(std::uint64_t index, std::uint64_t e) {
+  return static_cast<double>(golden_mix64(index << 32 | e) >> 40) * 0x1.0p-23 - 1.0;
+}
+
+std::vector<float> parameter(const Entry& entry, std::size_t index) {
+  const std::int64_t elems = entry.elems();
+  std::vector<float> values(static_cast<std::size_t>(elems));
+  const bool matrix = entry.extents.size() > 1, scale = !matrix && entry.name.ends_with(".weight");
+  const double bound = matrix ? std::sqrt(6.0 / static_cast<double>(elems / entry.extents[0])) : 0.125;
+  for (std::size_t e = 0; e < values.size(); ++e) {
+    values[e] = static_cast<float>((scale ? 0.5 : 0.0) + unit(index, e) * bound);
+  }
+  return values;
+}
+
+std::vector<float> statistic(const Entry& entry, std::size_t index) {
+  std::vector<float> values(static_cast<std::size_t>(entry.elems()));
+  const bool variance = entry.name.ends_with("var");
+  for (std::size_t e = 0; e < values.size(); ++e) {
+    const double u = unit(1000 + index, e);
+    values[e] = static_cast<float>(variance ? 1.0 + u * 0.25 : u * 0.125);
+  }
+  return values;
+}
+
+class ZooTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+#ifdef RENAI_GOLDEN_CUDA
+    try {
+      make_cuda_device({});
+    } catch (const BackendError& error) {
+      GTEST_SKIP() << error.what();
+    }
+#endif
+  }
+
+  /// The model with the weights of the formulas.
+  StepHarness make_harness(const ZooGolden& golden) const {
+    StepHarnessOptions options;
+    options.model = load_model(GetParam());
+    // Masks of random numbers differ: both sides go without.
+    for (LayerSpec& layer : options.model.layers) {
+      if (layer.kind == LayerKind::dropout) layer.p = 0.0f;
+    }
+    options.batch = golden.batch;
+    options.h = options.w = golden.size;
+    options.c = 3;
+    options.classes = kClasses;
+    options.input.mean = {128, 128, 128, 128};
+    options.input.std = {64, 64, 64, 64};
+#ifdef RENAI_GOLDEN_CUDA
+    StepHarness harness(options, make_cuda_backend({}), make_cuda_device({}));
+#else
+    StepHarness harness(options, make_cpu_backend(1), make_host_device());
+#endif
+    for (std::size_t i = 0; i < golden.parameters.size(); ++i) {
+      harness.set_param(golden.parameters[i].name, parameter(golden.parameters[i], i));
+    }
+    for (std::size_t i = 0; i < golden.statistics.size(); ++i) {
+      harness.set_running(golden.statistics[i].name, statistic(golden.statistics[i], i));
+    }
+    return harness;
+  }
+};
+
+TEST_P(ZooTest, NamesLogitsAndGradientsAreThoseOfTorchvision) {
+  const ZooGolden golden = load_zoo(GetParam());
+  StepHarness harness = make_harness(golden);
+  std::vector<std::string> ours = harness.param_names(), theirs;
+  for (const Entry& entry : golden.parameters) theirs.push_back(entry.name);
+  std::sort(ours.begin(), ours.end());
+  std::sort(theirs.begin(), theirs.end());
+  ASSERT_EQ(ours, theirs);
+  for (const Entry& entry : golden.parameters) EXPECT_EQ(harness.param_elems(entry.name), entry.elems()) << entry.name;
+
+  const auto images = golden_images(golden.key, golden.batch, golden.size, golden.size, 3);
+  const std::vector<float> logits = harness.infer(images);
+  double largest = 0, worst_logit = 0, worst_gradient = 0;
+  for (const double value : golden.logits) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    worst_logit = std::max(worst_logit, std::abs(logits[i] - golden.logits[i]) / largest);
+  }
+  EXPECT_LE(worst_logit, kValueTolerance);
+
+  const double loss = harness.step(images, golden_labels(golden.key, golden.batch));
+  EXPECT_NEAR(loss, golden.loss[0], kValueTolerance * golden.loss[0]);
+  const double own_spread = *std::max_element(golden.gradient_spread.begin(), golden.gradient_spread.end());
+  const double tolerance = kGradientTolerance + kSpreadFactor * own_spread;
+  const std::size_t samples = golden.gradient_samples.size() / golden.parameters.size();
+  for (std::size_t i = 0; i < golden.parameters.size(); ++i) {
+    const std::string& name = golden.parameters[i].name;
+    const std::vector<float> gradient = harness.grad(name);
+    double norm = 0, off = 0;
+    for (const float value : gradient) norm += double{value} * value;
+    norm = std::sqrt(norm);
+    EXPECT_NEAR(norm, golden.gradient_norm[i], tolerance * golden.gradient_norm[i]) << name;
+    for (std::size_t k = 0; k < samples; ++k) {
+      const std::size_t place = golden_mix64(k | (i + 2000) << 32) % gradient.size();
+      const double difference = double{gradient[place]} - golden.gradient_samples[i * samples + k];
+      off += difference * difference;
+    }
+    // The samples stand for all elements: their root mean square error over that of the gradient.
+    const double error =
+        std::sqrt(off / static_cast<double>(samples) * static_cast<double>(gradient.size())) / golden.gradient_norm[i];
+    EXPECT_LE(error, 3.0 * tolerance) << name;
+    worst_gradient = std::max(worst_gradient, error);
+  }
+  std::ostringstream text;
+  text << "logits " << worst_logit << ", gradients " << worst_gradient << ", PyTorch's float32 gradients "
+       << own_spread;
+  RecordProperty("worst", text.str());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, ZooTest,
+                         ::testing::Values("resnet18", "resnet34", "resnet50", "resnet101", "resnet152",
+                                           "wide_resnet50_2", "resnext50_32x4d", "vgg11", "vgg13", "vgg16", "resnet20",
+                                           "resnet32", "resnet44", "resnet56"),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace renai::test
