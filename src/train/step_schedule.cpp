@@ -12,15 +12,14 @@
 //   UPDATE    ZERO_GRAD; record zero_done
 //   COMPUTE   wait transferred[x], zero_done or merged; FIRST_LAYER_FWD_x; DEEP_FWD_BWD; FIRST_LAYER_BWD_x;
 //             record slot_free[x], shard_done
-//   UPDATE    with several shards a rank, or several micro-batches (--accumulate) a shard: wait bucket[b];
-//   CAST_DEEP_GRAD part b; ...
+//   UPDATE    with several shards a rank, or micro-batches (--accumulate): wait bucket[b]; CAST_DEEP_GRAD part b; ...
 //             wait shard_done; CAST_FIRST_GRAD; record merged
 //   COMM      after the last of them: wait bucket[b] or its merge; DEEP_COMM part b; ...
 //             FIRST_COMM; STATS_COMM; record comm_done
-//   UPDATE    wait comm_done or shard_done; zero frozen gradients, check; record checked; convolutions of LARS,
-//             optimizer;
-//             wait fc_updated; half weights, statistics, averages, metrics; record step_done
+//   UPDATE    wait comm_done or shard_done; zero frozen gradients, check; record checked
 //   COMPUTE   with LARS: wait checked; LARS_FC_OPT; record fc_updated
+//   UPDATE    convolutions of LARS, optimizer; wait fc_updated; half weights, statistics, averages, metrics;
+//             record step_done
 //
 // The next step's zero_done stands behind all of that on UPDATE, so its forward pass sees the new weights of either
 // precision.
