@@ -147,8 +147,8 @@ TEST(MemoryPlan, AveragesFollowWeightsAndRunningStatistics) {
     for (MemoryPlan& one : damaged) change(one, plan.graph);
     EXPECT_THROW(verify(plan.request, damaged), InternalError);
   }
-  const PlanCase without;
-  for (const Region& region : without.plans[0].regions) EXPECT_FALSE(region.name.starts_with("ema")) << region.name;
+  const PlanCase plain;
+  for (const Region& region : plain.plans[0].regions) EXPECT_FALSE(region.name.starts_with("ema")) << region.name;
 }
 
 TEST(MemoryPlan, SegmentsHoldTheirParametersInOrder) {
