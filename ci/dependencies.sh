@@ -76,7 +76,7 @@ cuda_packages() {
 packages=(
   g++ cmake ninja-build pkg-config
   openmpi-bin libopenmpi-dev
-  libhdf5-dev zlib1g-dev
+  libhdf5-dev zlib1g-dev libjpeg-dev libpng-dev
   libdnnl-dev
   libcli11-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev
 )
@@ -88,7 +88,7 @@ while [ $# -gt 0 ]; do
     --tests)
       packages+=(
         git libgtest-dev libgmock-dev libbenchmark-dev
-        python3 python3-numpy python3-h5py hdf5-tools
+        python3 python3-numpy python3-h5py python3-pil hdf5-tools
         clang-format-14 clang-tidy-16 shellcheck
       )
       ;;

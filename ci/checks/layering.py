@@ -33,6 +33,8 @@ LIBRARIES = [
     ("spdlog", r"spdlog/", ["base"]),
     ("xxHash", r"xxhash\.h$|xxh3\.h$", ["base", "io"]),
     ("zlib", r"zlib\.h$", ["data"]),
+    ("libjpeg", r"jpeglib\.h$|jerror\.h$|jmorecfg\.h$", ["data"]),
+    ("libpng", r"\bpng\.h$", ["data"]),
     ("nlohmann-json", r"nlohmann/", ["plan", "io", "data", "train", "report", "app"]),
     ("CUDA", r"cuda|cudnn|cublas|cutlass|nccl|nvml|nvrtc|driver_types\.h|cub/|thrust/",
      ["device/cuda", "backend/cuda", "comm/nccl"]),
