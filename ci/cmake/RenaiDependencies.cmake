@@ -16,6 +16,20 @@ pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
 pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
 
+# Other libraries of libjpeg's interface cannot decode a part of an image.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::JPEG)
+check_cxx_source_compiles([[
+#include <cstdio>
+#include <jpeglib.h>
+int main() { return jpeg_crop_scanline != nullptr && jpeg_skip_scanlines != nullptr ? 0 : 1; }
+]] RENAI_JPEG_IS_TURBO)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(NOT RENAI_JPEG_IS_TURBO)
+  message(FATAL_ERROR "The libjpeg found is not libjpeg-turbo 1.5 or later: it has no jpeg_crop_scanline. "
+                      "Install libjpeg-dev (Debian, Ubuntu) or libjpeg-turbo-devel (Fedora)")
+endif()
+
 add_library(renai_hdf5 INTERFACE)
 target_include_directories(renai_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
 target_link_libraries(renai_hdf5 INTERFACE ${HDF5_LIBRARIES})
@@ -46,6 +60,7 @@ function(renai_print_summary)
   message(STATUS "renai ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}")
   message(STATUS "  MPI:     ${MPI_C_LIBRARIES} (MPI ${MPI_C_VERSION})")
   message(STATUS "  HDF5:    ${HDF5_VERSION}")
+  message(STATUS "  JPEG:    libjpeg-turbo ${JPEG_VERSION}")
   if(RENAI_HAVE_ONEDNN)
     message(STATUS "  oneDNN:  ${RENAI_ONEDNN_VERSION}: the cpu backend is built")
   elseif(RENAI_ONEDNN STREQUAL "OFF")

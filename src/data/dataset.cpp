@@ -101,6 +101,10 @@ Dataset Dataset::open(const fs::path& directory, const std::string& split) {
   impl->manifest = load_manifest(directory);
   const Manifest& manifest = impl->manifest;
   impl->sample_bytes = manifest.height * manifest.width * manifest.channels;
+  if (manifest.encoding != kRawEncoding) {
+    throw DataError("data set " + directory.string(), "its images are encoded; this version trains on raw images",
+                    "pack it with --encoding raw");
+  }
   const SplitInfo& info = require_split(manifest, directory, split);
   for (const ShardInfo& entry : info.shards) {
     ShardFile file = ShardFile::open(directory / entry.file);

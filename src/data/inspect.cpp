@@ -63,14 +63,19 @@ Json describe_shard(const fs::path& path) {
   Json json{{"kind", "shard"},
             {"path", path.string()},
             {"samples", shard.samples()},
-            {"height", shard.height()},
-            {"width", shard.width()},
-            {"channels", shard.channels()},
             {"bytes", fs::file_size(path)},
-            {"image_type", dtype_name(file.info(kImages).dtype)},
             {"label_type", dtype_name(file.info(kLabels).dtype)},
             {"read", shard.raw_offset() >= 0 ? "directly" : "through the HDF5 library"},
             {"sample_digests", shard.has_sample_digests()}};
+  if (shard.encoded()) {
+    shard.read_offsets();  // Checked as Dataset::open does.
+    json["image_bytes"] = shard.encoded_bytes();
+  } else {
+    json["height"] = shard.height();
+    json["width"] = shard.width();
+    json["channels"] = shard.channels();
+    json["image_type"] = dtype_name(file.info(kImages).dtype);
+  }
   for (const char* name : {"encoding", "split", "digest"}) {
     if (const auto value = file.string_attribute("/", name)) json[name] = *value;
   }

@@ -145,12 +145,13 @@ Manifest read_manifest(const Json& json, const std::string& file) {
   manifest.format_version = static_cast<int>(reader.integer("format_version", 1, 1));
   manifest.name = reader.text("name");
   manifest.encoding = reader.text("encoding");
-  if (manifest.encoding != kRawEncoding) {
-    reader.fail("encoding", "'" + manifest.encoding + "' is not known; 'raw' is what this version reads");
+  if (manifest.encoding != kRawEncoding && manifest.encoding != kJpegEncoding) {
+    reader.fail("encoding", "'" + manifest.encoding + "' is not known; 'raw' and 'jpeg' are what this version reads");
   }
   manifest.height = reader.integer("height", 1, kMostPixels);
   manifest.width = reader.integer("width", 1, kMostPixels);
-  manifest.channels = reader.integer("channels", 1, 4);
+  const bool jpeg = manifest.encoding == kJpegEncoding;
+  manifest.channels = reader.integer("channels", jpeg ? 3 : 1, jpeg ? 3 : 4);
   manifest.classes = read_classes(reader);
   manifest.mean = read_channels(reader, "mean", manifest.channels, false);
   manifest.std = read_channels(reader, "std", manifest.channels, true);

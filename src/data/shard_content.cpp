@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "renai/base/check.hpp"
+
 namespace renai {
 
 static_assert(std::endian::native == std::endian::little, "digests are over little-endian labels");
@@ -13,15 +15,60 @@ ContentDigest::ContentDigest(std::span<const std::int32_t> labels, std::int64_t 
   sample_digests_.reserve(labels.size());
 }
 
+ContentDigest::ContentDigest(std::span<const std::int32_t> labels, std::span<const std::uint64_t> offsets)
+    : offsets_(offsets.begin(), offsets.end()) {
+  RENAI_CHECK(offsets.size() == labels.size() + 1, "each encoded image has a begin and an end");
+  checksum_.update(std::as_bytes(labels));
+  checksum_.update(std::as_bytes(offsets));
+  sample_digests_.reserve(labels.size());
+}
+
+std::size_t ContentDigest::bytes_of_next() const {
+  if (offsets_.empty()) return static_cast<std::size_t>(sample_bytes_);
+  const std::size_t next = sample_digests_.size();
+  RENAI_CHECK(next + 1 < offsets_.size(), "a shard has no more images than offsets");
+  return offsets_[next + 1] - offsets_[next];
+}
+
 void ContentDigest::add_images(std::span<const std::byte> images) {
   checksum_.update(images);
-  const auto sample_bytes = static_cast<std::size_t>(sample_bytes_);
-  for (; !images.empty(); images = images.subspan(sample_bytes)) {
-    sample_digests_.push_back(hash64(images.first(sample_bytes)));
+  while (!images.empty()) {
+    const std::size_t bytes = bytes_of_next();
+    RENAI_CHECK(bytes > 0 && bytes <= images.size(), "a block holds whole images");
+    sample_digests_.push_back(hash64(images.first(bytes)));
+    images = images.subspan(bytes);
   }
 }
 
+std::int64_t images_in_block(std::span<const std::uint64_t> offsets, std::int64_t first) {
+  constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;
+  const auto begin = static_cast<std::size_t>(first);
+  std::size_t end = begin + 1;
+  while (end + 1 < offsets.size() && offsets[end + 1] - offsets[begin] <= kBlockBytes) ++end;
+  return static_cast<std::int64_t>(end - begin);
+}
+
+namespace {
+
+ContentDigest digest_encoded(const ShardFile& shard, std::int64_t classes) {
+  const std::vector<std::uint64_t> offsets = shard.read_offsets();
+  ContentDigest digest(shard.read_labels(classes), offsets);
+  std::vector<std::byte> block;
+  for (std::int64_t first = 0; first < shard.samples();) {
+    const std::int64_t end = first + images_in_block(offsets, first);
+    const std::uint64_t begin = offsets[static_cast<std::size_t>(first)];
+    block.resize(offsets[static_cast<std::size_t>(end)] - begin);
+    shard.read_encoded(static_cast<std::int64_t>(begin), block);
+    digest.add_images(block);
+    first = end;
+  }
+  return digest;
+}
+
+}  // namespace
+
 ContentDigest digest_content(const ShardFile& shard, std::int64_t classes) {
+  if (shard.encoded()) return digest_encoded(shard, classes);
   ContentDigest digest(shard.read_labels(classes), shard.sample_bytes());
   const std::int64_t rows = rows_per_block(shard.sample_bytes());
   std::vector<std::byte> block;

@@ -40,37 +40,65 @@ H5DatasetInfo ShardFile::require_integers(const std::string& name, std::size_t a
 ShardFile ShardFile::open(const std::filesystem::path& path) {
   ShardFile shard(path, H5File::open(path));
   shard.labels_ = shard.require_integers(kLabels, 1, "[n]");
-  if (!shard.file_.exists(kImages) && shard.file_.exists("image_bytes")) {
-    shard.fail("it holds encoded images; this version reads encoding 'raw' only");
+  shard.encoded_ = !shard.file_.exists(kImages) && shard.file_.exists(kImageBytes);
+  if (shard.encoded_) {
+    shard.open_encoded();
+  } else {
+    shard.open_images();
   }
-  shard.images_ = shard.require_integers(kImages, 4, "[n, h, w, c]");
-  if (shard.labels_.extents[0] != shard.samples()) {
-    shard.fail("it has " + std::to_string(shard.labels_.extents[0]) + " labels for " + std::to_string(shard.samples()) +
-               " images");
+  shard.check_attributes();
+  return shard;
+}
+
+void ShardFile::open_images() {
+  images_ = require_integers(kImages, 4, "[n, h, w, c]");
+  if (images_.extents[0] != samples()) {
+    fail("it has " + std::to_string(samples()) + " labels for " + std::to_string(images_.extents[0]) + " images");
   }
   // Bounds every product of extents made later; a damaged file may hold any number.
   double total_bytes = 8.0;
-  for (const std::int64_t extent : shard.images_.extents) {
-    if (extent < 0) shard.fail("its extents are damaged");
+  for (const std::int64_t extent : images_.extents) {
+    if (extent < 0) fail("its extents are damaged");
     total_bytes *= static_cast<double>(std::max<std::int64_t>(extent, 1));
   }
-  if (total_bytes >= 0x1p62) shard.fail("its extents " + shape_text(shard.images_.extents) + " are damaged");
-  if (const auto format = shard.file_.int_attribute("/", "renai_format"); format && *format != kShardFormat) {
-    shard.fail("its format is " + std::to_string(*format) + "; this version reads " + std::to_string(kShardFormat));
+  if (total_bytes >= 0x1p62) fail("its extents " + shape_text(images_.extents) + " are damaged");
+}
+
+void ShardFile::open_encoded() {
+  images_ = require_integers(kImageBytes, 1, "[bytes]");
+  if (images_.dtype != DType::u8) fail("dataset '" + kImageBytes + "' does not hold bytes");
+  const H5DatasetInfo offsets = require_integers(kImageOffsets, 1, "[n + 1]");
+  constexpr std::int64_t kMost = std::int64_t{1} << 60;
+  if (samples() < 0 || samples() >= kMost || encoded_bytes() < 0 || encoded_bytes() >= kMost) {
+    fail("its extents are damaged");
   }
-  const auto encoding = shard.file_.string_attribute("/", "encoding");
-  if (encoding && *encoding != kRawEncoding) {
-    shard.fail("its encoding '" + *encoding + "' is not known; 'raw' is what this version reads");
+  if (offsets.extents[0] != samples() + 1) {
+    fail("it has " + std::to_string(samples()) + " labels and " + std::to_string(offsets.extents[0]) +
+         " offsets; one more than the labels is expected");
   }
-  return shard;
+}
+
+void ShardFile::check_attributes() const {
+  if (const auto format = file_.int_attribute("/", "renai_format"); format && *format != kShardFormat) {
+    fail("its format is " + std::to_string(*format) + "; this version reads " + std::to_string(kShardFormat));
+  }
+  const auto said = file_.string_attribute("/", "encoding");
+  if (!said || *said == encoding()) return;
+  if (*said != kRawEncoding && *said != kJpegEncoding) {
+    fail("its encoding '" + *said + "' is not known; 'raw' and 'jpeg' are what this version reads");
+  }
+  fail("its encoding is '" + *said + "', but its datasets are those of '" + std::string(encoding()) + "'");
 }
 
 void ShardFile::check_against(const Manifest& manifest, const std::string& split, const ShardInfo& info) const {
   if (samples() != info.samples) {
     fail("it has " + std::to_string(samples()) + " samples, the manifest says " + std::to_string(info.samples));
   }
+  if (encoding() != manifest.encoding) {
+    fail("its encoding is '" + std::string(encoding()) + "', the manifest says '" + manifest.encoding + "'");
+  }
   const std::array<std::int64_t, 3> expected{manifest.height, manifest.width, manifest.channels};
-  if (height() != expected[0] || width() != expected[1] || channels() != expected[2]) {
+  if (!encoded_ && (height() != expected[0] || width() != expected[1] || channels() != expected[2])) {
     fail("its images are " + shape_text(std::span(images_.extents).subspan(1)) + ", the manifest says " +
          shape_text(expected));
   }
@@ -111,6 +139,27 @@ void ShardFile::read_images(std::int64_t first, std::int64_t count, std::span<st
     }
     out[i] = static_cast<std::byte>(wide[i]);
   }
+}
+
+std::vector<std::uint64_t> ShardFile::read_offsets() const {
+  std::vector<std::uint64_t> offsets(static_cast<std::size_t>(samples()) + 1);
+  file_.read(kImageOffsets, DType::u64, 0, samples() + 1, std::as_writable_bytes(std::span(offsets)));
+  const auto total = static_cast<std::uint64_t>(encoded_bytes());
+  if (offsets.front() != 0) fail("its first image does not begin at byte 0 of '" + kImageBytes + "'");
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+    if (offsets[i + 1] > offsets[i] && offsets[i + 1] <= total) continue;
+    fail("sample " + std::to_string(i) + " has bytes " + std::to_string(offsets[i]) + " to " +
+         std::to_string(offsets[i + 1]) + " of " + std::to_string(total) + "; its offsets are damaged");
+  }
+  if (offsets.back() != total) {
+    fail("its images end at byte " + std::to_string(offsets.back()) + " of " + std::to_string(total) +
+         "; its offsets are damaged");
+  }
+  return offsets;
+}
+
+void ShardFile::read_encoded(std::int64_t first, std::span<std::byte> out) const {
+  file_.read(kImageBytes, DType::u8, first, static_cast<std::int64_t>(out.size()), out);
 }
 
 std::vector<std::uint64_t> ShardFile::read_sample_digests() const {

@@ -1,5 +1,6 @@
 #pragma once
-// One shard on disk: names of its parts, opening with checks, reading as int32 labels and uint8 pixels.
+// One shard on disk: names of its parts, opening with checks, reading as int32 labels and uint8 pixels or encoded
+// bytes.
 
 #include <array>
 #include <cstdint>
@@ -16,11 +17,14 @@ namespace renai {
 
 inline constexpr std::string_view kDatasetFormat = "renai-dataset";
 inline constexpr std::string_view kRawEncoding = "raw";
+inline constexpr std::string_view kJpegEncoding = "jpeg";
 inline constexpr std::string_view kManifestFile = "manifest.json";
 inline constexpr std::int64_t kShardFormat = 1;
 
 inline const std::string kLabels = "labels";
 inline const std::string kImages = "images";
+inline const std::string kImageBytes = "image_bytes";      ///< Encoded images, one after the other.
+inline const std::string kImageOffsets = "image_offsets";  ///< Where each begins, and one more for the end.
 inline const std::string kSampleDigests = "sample_digests";
 inline const std::string kDigestAttribute = "digest";
 
@@ -31,13 +35,18 @@ class ShardFile {
   static ShardFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
-  std::int64_t samples() const { return images_.extents[0]; }
-  std::int64_t height() const { return images_.extents[1]; }
-  std::int64_t width() const { return images_.extents[2]; }
-  std::int64_t channels() const { return images_.extents[3]; }
+  bool encoded() const { return encoded_; }  ///< Encoding `jpeg`: images have sizes of their own.
+  std::string_view encoding() const { return encoded_ ? kJpegEncoding : kRawEncoding; }
+  std::int64_t samples() const { return labels_.extents[0]; }
+  /// Shapes: of raw images; 0 for encoded ones.
+  std::int64_t height() const { return encoded_ ? 0 : images_.extents[1]; }
+  std::int64_t width() const { return encoded_ ? 0 : images_.extents[2]; }
+  std::int64_t channels() const { return encoded_ ? 0 : images_.extents[3]; }
   std::int64_t sample_bytes() const { return height() * width() * channels(); }
+  /// Of all encoded images together.
+  std::int64_t encoded_bytes() const { return encoded_ ? images_.extents[0] : 0; }
   const H5File& file() const { return file_; }
-  /// Byte offset of the first pixel when samples can be read from the file directly, else -1.
+  /// Byte offset of the first pixel or encoded byte when samples can be read from the file directly, else -1.
   std::int64_t raw_offset() const {
     return images_.dtype == DType::u8 && images_.contiguous ? images_.file_offset : -1;
   }
@@ -50,6 +59,11 @@ class ShardFile {
   /// Pixels of samples [first, first + count) into `out` (count * sample_bytes). Other integer types are converted.
   /// Errors: DataError naming the sample when a value is not in 0 to 255, or the file when it cannot be read.
   void read_images(std::int64_t first, std::int64_t count, std::span<std::byte> out) const;
+  /// Of encoded images: samples() + 1 rising positions in their bytes, from 0 to encoded_bytes().
+  /// Errors: DataError naming the first sample that has no bytes or lies outside.
+  std::vector<std::uint64_t> read_offsets() const;
+  /// Bytes [first, first + out.size()) of the encoded images. Errors: DataError naming the file.
+  void read_encoded(std::int64_t first, std::span<std::byte> out) const;
   std::vector<std::uint64_t> read_sample_digests() const;
 
  private:
@@ -59,7 +73,12 @@ class ShardFile {
 
   std::filesystem::path path_;
   H5File file_;
-  H5DatasetInfo labels_, images_;
+  bool encoded_ = false;
+  H5DatasetInfo labels_, images_;  ///< images_: the pixels, or the encoded bytes.
+
+  void open_images();
+  void open_encoded();
+  void check_attributes() const;
 };
 
 /// Rows that keep a block of `row_bytes` each near 4 MiB, at least 1.

@@ -25,7 +25,8 @@ void check_samples(const ShardFile& shard, const ContentDigest& content) {
   const std::vector<std::uint64_t> expected = shard.read_sample_digests();
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (expected[i] != content.sample_digests()[i]) {
-      fail_damaged(shard.path(), "the pixels of sample " + std::to_string(i) + " are not those that were packed");
+      fail_damaged(shard.path(), "the " + std::string(shard.encoded() ? "bytes" : "pixels") + " of sample " +
+                                     std::to_string(i) + " are not those that were packed");
     }
   }
 }
@@ -35,10 +36,11 @@ std::string check_shard(const ShardFile& shard, std::int64_t classes, const std:
   const ContentDigest content = digest_content(shard, classes);
   check_samples(shard, content);
   const std::string digest = content.hex();
+  const std::string content_text = shard.encoded() ? "labels, offsets or bytes" : "labels or pixels";
   const auto own = shard.file().string_attribute("/", kDigestAttribute);
-  if (own && *own != digest) fail_damaged(shard.path(), "labels or pixels differ from the shard's digest");
+  if (own && *own != digest) fail_damaged(shard.path(), content_text + " differ from the shard's digest");
   if (!expected.empty() && expected != digest) {
-    fail_damaged(shard.path(), "labels or pixels differ from the manifest's digest");
+    fail_damaged(shard.path(), content_text + " differ from the manifest's digest");
   }
   return digest;
 }
