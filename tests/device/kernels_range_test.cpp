@@ -85,7 +85,10 @@ TEST_F(RangeKernel, MergeShardOfMicroBatches) {
       host_range::add_micro_batch(host.data(), host_micro.data(), count, block.micro_batch, kMicroBatches);
       if (block.micro_batch + 1 == kMicroBatches)
         host_range::merge_shard(host.data(), {&host_pointer, 1}, count, block.local_shard);
-      ASSERT_TRUE(same_bits(values.get(), host)) << "pass " << pass;
+      // Until the whole sum stands in them, the values are scratch: the host leaves its sum of micro-batches there.
+      if (pass + 1 == 2 * kMicroBatches) {
+        ASSERT_TRUE(same_bits(values.get(), host));
+      }
       ASSERT_TRUE(same_bits(micro.get(), host_micro)) << "pass " << pass;
       ASSERT_TRUE(same_bits(counter.get(), host_counter)) << "pass " << pass;
       ASSERT_TRUE(values.fences_hold() && micro.fences_hold() && counter.fences_hold());

@@ -284,7 +284,7 @@ for precision in fp32 tf32 bf16 fp16; do
   fi
 done
 
-for golden in golden_cuda golden_mix_cuda; do
+for golden in golden_cuda golden_mix_cuda golden_ema_cuda golden_zoo_cuda; do
   if [ "$gpus" -eq 0 ]; then
     skip "$golden" "no GPU here"
   else

@@ -19,11 +19,20 @@
 namespace renai::test {
 namespace {
 
-/// Of the logits and the loss.
+/// Of the logits and the loss. The loss is taken with the batch's own statistics, by which a hundred batch norms on end
+/// enlarge every difference of rounding; a GPU adds its products in longer chains than PyTorch on a CPU.
 constexpr double kValueTolerance = 1e-4;
-/// Of a gradient over its norm; and this many times what PyTorch's own float32 gradients of the model are off from
-/// float64 at most: a ReLU within rounding of its kink turns over in one program and not in another.
-constexpr double kGradientTolerance = 1e-3, kSpreadFactor = 4.0;
+#ifdef RENAI_GOLDEN_CUDA
+constexpr double kLossTolerance = 5e-4;
+constexpr double kGradientTolerance = 2e-3;
+#else
+constexpr double kLossTolerance = kValueTolerance;
+constexpr double kGradientTolerance = 1e-3;
+#endif
+/// Gradients, over their norm, may be off by their tolerance and this many times what PyTorch's own float32 gradients
+/// of the model are off from float64 at most: a ReLU within rounding of its kink turns over in one program and not in
+/// another.
+constexpr double kSpreadFactor = 4.0;
 constexpr std::int64_t kClasses = 10;
 
 struct Entry {
@@ -166,7 +175,7 @@ TEST_P(ZooTest, NamesLogitsAndGradientsAreThoseOfTorchvision) {
   EXPECT_LE(worst_logit, kValueTolerance);
 
   const double loss = harness.step(images, golden_labels(golden.key, golden.batch));
-  EXPECT_NEAR(loss, golden.loss[0], kValueTolerance * golden.loss[0]);
+  EXPECT_NEAR(loss, golden.loss[0], kLossTolerance * golden.loss[0]);
   const double own_spread = *std::max_element(golden.gradient_spread.begin(), golden.gradient_spread.end());
   const double tolerance = kGradientTolerance + kSpreadFactor * own_spread;
   const std::size_t samples = golden.gradient_samples.size() / golden.parameters.size();
