@@ -124,7 +124,10 @@ std::string print_plan(const Recipe& recipe, const Blueprint& blueprint, const D
                        const AtlasReport& report) {
   const BatchSplit split =
       split_batches(data.train_samples, recipe.global_batch, recipe.logical_shards, true, recipe.accumulate);
-  const std::string frozen = print(make_freeze_plan(recipe, blueprint.graph.params()));
+  std::string frozen = print(make_freeze_plan(recipe, blueprint.graph.params()));
+  if (!frozen.empty() && has_second_moments(blueprint.graph.options().optimizer)) {
+    frozen += "; the corrections of " + recipe.optimizer + " count the steps in which a layer is trained";
+  }
   return to_toml(recipe) + "\n" + print_model(blueprint.graph, blueprint.specs.front().shape.shape()) + "\n" +
          print_table(report) + "\n" + (frozen.empty() ? "" : "frozen: " + frozen + "\n\n") +
          print_schedule(recipe, split, resolution_phases(recipe, blueprint.graph.model(), data));

@@ -28,6 +28,13 @@ bool is_first_update(const ControlBlock& control, const float* scalars) {
   return control.step == static_cast<std::int64_t>(scalars[names::kScalarSkippedSteps]);
 }
 
+/// `own`: updates, which counts this one, then what adam_corrections makes of it.
+void correct_adam(float* own, const AdamParams& adam, float lr) {
+  const host_range::AdamCorrections corrections = host_range::adam_corrections(double{lr}, adam, own[0]);
+  own[1] = corrections.step_size;
+  own[2] = corrections.correction;
+}
+
 /// Resolves a node's regions and enqueues its work.
 class HostRangeRecorder final : private RangeRecorder<Values> {
  public:
@@ -44,6 +51,7 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
       case RangeOp::check_and_scale: return check_and_scale();
       case RangeOp::sgd: return sgd();
       case RangeOp::adam: return adam();
+      case RangeOp::adam_corrections: return adam_corrections();
       case RangeOp::lars: return lars();
       case RangeOp::update_statistics: return update_statistics();
       case RangeOp::ema: return average();
@@ -104,11 +112,7 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
       scalars[names::kScalarGoodSteps] = next.good_steps;
       if (!finite) return;
       scalars[names::kScalarUpdates] += 1.0f;
-      if (control == nullptr) return;
-      const host_range::AdamCorrections corrections =
-          host_range::adam_corrections(double{control->lr}, range.adam, scalars[names::kScalarUpdates]);
-      scalars[names::kScalarAdamStepSize] = corrections.step_size;
-      scalars[names::kScalarAdamCorrection] = corrections.correction;
+      if (control != nullptr) correct_adam(scalars + names::kScalarUpdates, range.adam, control->lr);
     });
   }
 
@@ -133,11 +137,20 @@ class HostRangeRecorder final : private RangeRecorder<Values> {
     stream_.enqueue(
         [grad, weights, momentum, second_moment, range = node_.params, control = control(), scalars = scalars()] {
           if (scalars[names::kScalarSkip] != 0.0f) return;
-          const host_range::AdamCorrections corrections{scalars[names::kScalarAdamStepSize],
-                                                        scalars[names::kScalarAdamCorrection]};
+          const float* own = scalars + names::adam_scalars(range.freeze_group);
+          const host_range::AdamCorrections corrections{own[1], own[2]};
           host_range::adam(grad.data, weights.data, momentum.data, second_moment.data, grad.elems,
                            host_range::adam_step(range, corrections, control->lr));
         });
+  }
+
+  void adam_corrections() {
+    stream_.enqueue([range = node_.params, control = control(), scalars = scalars()] {
+      if (scalars[names::kScalarSkip] != 0.0f) return;
+      float* own = scalars + names::adam_scalars(range.freeze_group);
+      own[0] += 1.0f;
+      correct_adam(own, range.adam, control->lr);
+    });
   }
 
   void lars() {

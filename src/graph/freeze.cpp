@@ -13,8 +13,10 @@ namespace {
 
 namespace region = region_name;
 
-/// Freeze group of a node that updates parameters: that of the segments whose regions it writes.
+/// Freeze group of a node that updates parameters, or counts their updates: that of the segments whose regions it
+/// writes.
 int group_of(const RangeNode& node, const std::map<std::string, int>& group_of_segment) {
+  if (node.op == RangeOp::adam_corrections) return node.params.freeze_group;
   int group = -1;
   for (const std::string& name : node.outputs) {
     const std::size_t dot = name.find('.');

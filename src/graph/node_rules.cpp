@@ -159,6 +159,7 @@ std::pair<std::size_t, std::size_t> least_regions(RangeOp op) {
     case RangeOp::zero:
     case RangeOp::clear_accumulators: return {0, 1};
     case RangeOp::merge_shard: return {2, 1};
+    case RangeOp::adam_corrections:
     case RangeOp::cast_weights:
     case RangeOp::tree_reduce:
     case RangeOp::reduce_accumulators:

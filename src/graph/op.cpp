@@ -97,13 +97,14 @@ std::string_view activation_name(Activation kind) {
 }
 
 std::string_view range_op_name(RangeOp op) {
-  constexpr std::array<std::string_view, 17> kNames{"copy_slot",
+  constexpr std::array<std::string_view, 18> kNames{"copy_slot",
                                                     "zero",
                                                     "merge_shard",
                                                     "tree_reduce",
                                                     "check_and_scale",
                                                     "sgd",
                                                     "adam",
+                                                    "adam_corrections",
                                                     "lars",
                                                     "update_statistics",
                                                     "ema",
@@ -141,6 +142,7 @@ std::string print(const RangeParams& params) {
                      " weight_decay " + float_text(params.weight_decay) + " clip_norm " + float_text(params.clip_norm) +
                      " shards " + std::to_string(params.logical_shards) + "/" + std::to_string(params.local_shards);
   if (params.micro_batches > 1) text += " micro_batches " + std::to_string(params.micro_batches);
+  if (params.freeze_group > 0) text += " freeze_group " + std::to_string(params.freeze_group);
   if (params.ema_decay != 0.0) text += " ema_decay " + double_text(params.ema_decay);
   text += print(params.optimizer, params.adam, params.lars);
   if (params.dynamic_loss_scale) {

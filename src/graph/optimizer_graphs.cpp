@@ -1,6 +1,7 @@
 #include "optimizer_graphs.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "lowering.hpp"
 #include "renai/base/error.hpp"
@@ -43,6 +44,7 @@ RangeNode update_node(const Segment& segment, const GraphOptions& options, const
     node.params.momentum = options.momentum;
     node.params.nesterov = options.nesterov;
   }
+  if (node.op == RangeOp::adam) node.params.freeze_group = segment.freeze_group;
   if (node.op != RangeOp::sgd) {
     node.params.optimizer = options.optimizer;
     node.params.adam = options.adam;
@@ -51,6 +53,28 @@ RangeNode update_node(const Segment& segment, const GraphOptions& options, const
   node.inputs.emplace_back(region::kScalars);
   node.name = std::string(range_op_name(node.op)) + "." + weights;
   return node;
+}
+
+/// Adam's corrections count the updates of a freeze group, as PyTorch counts those of a parameter with a gradient: the
+/// group's part of the graph, which is launched while the group is trained, begins with its count. Those of what is
+/// never frozen come with the decision whether a step is skipped.
+void add_corrections(ComputationGraph::Parts& parts, const std::vector<Segment>& segments) {
+  std::set<int> groups;
+  for (const Segment& segment : segments) groups.insert(segment.freeze_group);
+  for (const int group : groups) {
+    if (group == 0) continue;
+    Node node;
+    RangeNode work{"adam_corrections.g" + std::to_string(group),
+                   RangeOp::adam_corrections,
+                   {},
+                   {std::string(region::kScalars)},
+                   {std::string(region::kScalars)}};
+    work.params.optimizer = parts.options.optimizer;
+    work.params.adam = parts.options.adam;
+    work.params.freeze_group = group;
+    node.work = std::move(work);
+    nodes_of(parts, GraphId::OPTIMIZER).push_back(std::move(node));
+  }
 }
 
 }  // namespace
@@ -65,6 +89,7 @@ void add_optimizer_graphs(ComputationGraph::Parts& parts, const std::vector<Segm
                     "LARS adapts the rates of convolution and linear weights, and none is trained",
                     "use --optimizer sgd");
   }
+  if (has_second_moments(parts.options.optimizer)) add_corrections(parts, segments);
   for (const Segment& segment : segments) {
     Node node;
     node.work = update_node(segment, parts.options, shards);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "renai/graph/region_name.hpp"
+
 namespace renai {
 namespace {
 
@@ -54,6 +56,13 @@ std::vector<Segment> parameter_segments(const std::vector<ParamInfo>& params, in
 
 std::vector<Segment> parameter_segments(const ComputationGraph& graph) {
   return parameter_segments(graph.params(), graph.deep_buckets());
+}
+
+int scalar_count(const ComputationGraph& graph) {
+  int last_group = 0;
+  for (const ParamInfo& param : graph.params()) last_group = std::max(last_group, param.freeze_group);
+  const bool counts = last_group > 0 && has_second_moments(graph.options().optimizer);
+  return counts ? region_name::adam_scalars(last_group + 1) : region_name::kScalarCount;
 }
 
 }  // namespace renai

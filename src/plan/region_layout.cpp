@@ -36,7 +36,7 @@ class Layout {
     place_norms(names::kBnRunning, &NormInfo::running_mean, &NormInfo::running_var);
     place_norms(names::kBnFolded, &NormInfo::folded_scale, &NormInfo::folded_bias);
     if (graph_.options().ema_decay > 0.0) place_averages();
-    place_block(names::kScalars, names::kScalarCount * kFloatBytes);
+    place_block(names::kScalars, scalar_count(graph_) * kFloatBytes);
     place_block(names::kAccumulators,
                 (names::kAccumulatorShards + std::int64_t{4} * graph_.options().logical_shards) * kDoubleBytes);
     place_block(names::kDigests, static_cast<std::int64_t>(digest_tensors(graph_).size()) * kDigestBytes);

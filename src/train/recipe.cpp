@@ -202,10 +202,6 @@ void verify_optimizer(const Recipe& r) {
   const Recipe defaults;
   const bool adam = r.optimizer == "adam" || r.optimizer == "adamw", lars = r.optimizer == "lars";
   if (adam) {
-    // The corrections would be those of a moment that has been fed all the time.
-    require(r.freeze_until.empty(), "freeze-until", r.freeze_until,
-            "the bias corrections of Adam count the steps of the run, not those of a layer",
-            "use --optimizer sgd or lars, or --freeze-after");
     require_default(r.momentum, defaults.momentum, "momentum", r, "use --beta1");
   } else {
     require(!r.nesterov || r.momentum > 0.0, "nesterov", "true", "Nesterov needs momentum", "set --momentum above 0");

@@ -6,6 +6,7 @@
 #include "initial_values.hpp"
 #include "renai/base/error.hpp"
 #include "renai/graph/region_name.hpp"
+#include "renai/graph/segments.hpp"
 
 namespace renai {
 namespace {
@@ -128,6 +129,26 @@ T scalar(const StateDict& state, const std::string& name, DType dtype, const std
 
 namespace {
 
+/// In group `progress`: updates of each freeze group from 1 on, with Adam and AdamW.
+constexpr const char* kGroupUpdates = "group_updates";
+
+/// Appends what `scalars` has for freeze groups. A checkpoint without the counts is of a run in which no layer started
+/// late: each had the run's count as long as it was trained.
+void restore_group_updates(const ComputationGraph& graph, const StateDict& state, const std::string& file,
+                           std::vector<float>& scalars) {
+  const float of_run = scalars[region_name::kScalarUpdates];
+  scalars.resize(static_cast<std::size_t>(scalar_count(graph)));
+  const std::size_t groups = (scalars.size() - region_name::kScalarCount) / 3;
+  if (groups == 0) return;
+  std::vector<float> updates(groups, of_run);
+  if (state.find("progress", kGroupUpdates) != nullptr) {
+    updates = floats(require_tensor(state, "progress", kGroupUpdates, {static_cast<std::int64_t>(groups)}, file));
+  }
+  for (std::size_t g = 0; g < groups; ++g) {
+    scalars[static_cast<std::size_t>(region_name::adam_scalars(static_cast<int>(g) + 1))] = updates[g];
+  }
+}
+
 /// The kernels' copy of the weights follows each upload. Any variant's slot does: the graph is shape-invariant.
 void refresh_half_weights(Engine& engine) { engine.launch(0, GraphId::CAST_MAIN); }
 
@@ -154,7 +175,7 @@ void initialize_state(Engine& engine, std::uint64_t seed) {
       upload_floats(engine, var, std::vector<float>(static_cast<std::size_t>(var.shape.elems()), 1.0f));
     }
   }
-  std::vector<float> scalars(region_name::kScalarCount, 0.0f);
+  std::vector<float> scalars(static_cast<std::size_t>(scalar_count(graph)), 0.0f);
   scalars[region_name::kScalarLossScale] = graph.options().dynamic_loss_scale ? region_name::kInitialLossScale : 1.0f;
   engine.upload(plan.region(region_name::kScalars).offset_bytes, std::as_bytes(std::span(scalars)));
   refresh_half_weights(engine);
@@ -187,13 +208,20 @@ StateDict gather_state(Engine& engine, const Progress& progress) {
     gather("bn_running", norm.running_mean, norm.running_var);
     if (norm.ema_mean != kNoTensor) gather("ema", norm.ema_mean, norm.ema_var);
   }
-  std::vector<float> scalars(region_name::kScalarCount);
+  std::vector<float> scalars(static_cast<std::size_t>(scalar_count(graph)));
   engine.download(plan.region(region_name::kScalars).offset_bytes, std::as_writable_bytes(std::span(scalars)));
   auto& group = state.groups["progress"];
   group.push_back(make_scalar("step", DType::i64, progress.step));
   group.push_back(make_scalar("best_top1", DType::f64, progress.best_top1));
   group.push_back(make_scalar("skipped_steps", DType::i64, progress.skipped_steps));
-  group.push_back(make_tensor("scalars", {region_name::kScalarCount}, scalars));
+  group.push_back(
+      make_tensor("scalars", {region_name::kScalarCount}, std::span(scalars).first(region_name::kScalarCount)));
+  if (scalars.size() == region_name::kScalarCount) return state;
+  std::vector<float> updates;
+  for (int g = 1; region_name::adam_scalars(g) < static_cast<int>(scalars.size()); ++g) {
+    updates.push_back(scalars[static_cast<std::size_t>(region_name::adam_scalars(g))]);
+  }
+  group.push_back(make_tensor(kGroupUpdates, {static_cast<std::int64_t>(updates.size())}, updates));
   return state;
 }
 
@@ -250,8 +278,9 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
   progress.step = scalar<std::int64_t>(state, "step", DType::i64, file);
   progress.best_top1 = scalar<double>(state, "best_top1", DType::f64, file);
   progress.skipped_steps = scalar<std::int64_t>(state, "skipped_steps", DType::i64, file);
-  const StateTensor& scalars = require_tensor(state, "progress", "scalars", {region_name::kScalarCount}, file);
-  engine.upload(plan.region(region_name::kScalars).offset_bytes, scalars.data);
+  std::vector<float> scalars = floats(require_tensor(state, "progress", "scalars", {region_name::kScalarCount}, file));
+  restore_group_updates(graph, state, file, scalars);
+  engine.upload(plan.region(region_name::kScalars).offset_bytes, std::as_bytes(std::span(scalars)));
   return progress;
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import h5py  # noqa: E402
+import numpy as np  # noqa: E402
 import renai_cli  # noqa: E402
 
 MODEL = """name = "small"
@@ -112,6 +113,34 @@ class FreezeTest(renai_cli.FolderTest):
         self.assertEqual(self.changes("lars", "layer1.bn.bias"), [".", ".", "x"])
         self.assertEqual(self.changes("lars", "fc.weight"), [".", "x", "x"])
         self.same(one, self.train("lars2", *options, ranks=2))
+
+    def test_adam_counts_the_steps_of_a_layer(self):
+        """A layer's corrections count from its own first step: on any number of ranks, and after a restart in the middle of its time."""
+        for optimizer in ("adam", "adamw"):
+            options = ("--optimizer", optimizer, "--lr", "0.01", "--freeze-until", "first@1,layer1.conv@2",
+                       "--freeze-after", "fc@2")
+            one = self.train(optimizer, *options)
+            self.assertEqual(self.changes(optimizer, "conv1.weight"), [".", "x", "x"])
+            self.assertEqual(self.changes(optimizer, "fc.weight.exp_avg_sq", "optimizer"), ["x", "x", "."])
+            with h5py.File(self.folder / optimizer / "checkpoints" / f"step-{STEPS:08d}.h5", "r") as file:
+                self.assertEqual(file["progress/group_updates"][()].tolist(), [6, 3, 6])
+            for ranks in (2, 4):
+                self.same(one, self.train(f"{optimizer}{ranks}", *options, ranks=ranks))
+            halves = f"{optimizer}-halves"
+            process = renai_cli.on_ranks(2, *self.words(halves, *options, "--inject-fault", "exit@5:0"))
+            self.assertNotEqual(process.returncode, 0)
+            self.succeeds(renai_cli.on_ranks(1, *self.words(halves, *options, "--resume", "auto")))
+            self.same(one, self.folder / f"{halves}.trace")
+        plan = self.succeeds(renai_cli.run([renai_cli.renai(), *self.words("none", *options), "--dry-run"]))
+        self.assertIn("fc from epoch 2 on; the corrections of adamw count the steps in which a layer is trained\n", plan)
+
+    def test_adam_takes_a_late_first_step_as_a_first_one(self):
+        """The first step of Adam moves each weight by the rate, up to eps: by three times that, or a third, were the
+        count that of the run."""
+        self.train("late", "--optimizer", "adam", "--lr", "0.01", "--weight-decay", "0", "--freeze-until", "fc@2")
+        states = [np.frombuffer(state, dtype=np.float32) for state in self.values("late", "fc.bias")]
+        moved = np.abs(states[6] - states[5])
+        np.testing.assert_allclose(moved, 0.01, rtol=1e-3)
 
     def test_unfrozen_steps_are_those_of_a_run_without(self):
         """Groups alone change nothing: a name that is never frozen leaves every bit as it was."""

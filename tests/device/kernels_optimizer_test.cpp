@@ -120,6 +120,41 @@ TEST_F(OptimizerKernel, CorrectionsHaveTheHostsBits) {
   }
 }
 
+/// A freeze group's count and corrections, which its update reads.
+TEST_F(OptimizerKernel, AFreezeGroupHasItsOwnCorrections) {
+  constexpr int kGroup = 2;
+  const int own = names::adam_scalars(kGroup);
+  DeviceArray<ControlBlock> control({control_with(kLr)});
+  for (const bool skip : {false, true}) {
+    std::vector<float> values = scalars_with(skip);
+    values.resize(static_cast<std::size_t>(names::adam_scalars(kGroup + 1)), 0.0f);
+    values[names::kScalarUpdates] = 40.0f;
+    values[static_cast<std::size_t>(own)] = 6.0f;
+    DeviceArray<float> scalars(values);
+    RangeParams range;
+    range.optimizer = OptimizerKind::adam;
+    range.freeze_group = kGroup;
+    launch(AdamCount{range, control.data(), scalars.data()}, nullptr);
+    DeviceArray<float> grad(std::vector<float>(5, 0.5f)), weights(std::vector<float>(5, 1.0f)),
+        momentum(std::vector<float>(5, 0.25f)), second(std::vector<float>(5, 0.125f));
+    launch(Adam{grad.data(), weights.data(), momentum.data(), second.data(), 5, range, control.data(), scalars.data()},
+           nullptr);
+    synchronize();
+    std::vector<float> wanted = values;
+    std::vector<float> w(5, 1.0f), m(5, 0.25f), v(5, 0.125f);
+    if (!skip) {
+      const host_range::AdamCorrections corrections = host_range::adam_corrections(double{kLr}, range.adam, 7.0f);
+      wanted[static_cast<std::size_t>(own)] = 7.0f;
+      wanted[static_cast<std::size_t>(own) + 1] = corrections.step_size;
+      wanted[static_cast<std::size_t>(own) + 2] = corrections.correction;
+      const std::vector<float> g(5, 0.5f);
+      host_range::adam(g.data(), w.data(), m.data(), v.data(), 5, host_range::adam_step(range, corrections, kLr));
+    }
+    EXPECT_EQ(scalars.get(), wanted) << skip;
+    EXPECT_EQ(weights.get(), w) << skip;
+  }
+}
+
 /// Many tensors in 256-byte slots.
 struct Slots {
   std::vector<std::size_t> first, elems;

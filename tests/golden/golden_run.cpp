@@ -110,7 +110,8 @@ OptimizerRun load_optimizer_run(const std::string& case_name) {
   const H5File file = H5File::open(golden_folder() / ("optimizer_" + case_name + ".h5"));
   OptimizerRun run;
   run.model = (golden_folder() / "optimizer_net.toml").string();
-  for (const char* key : {"weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps", "eta"}) {
+  for (const char* key :
+       {"weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps", "eta", "conv1_until", "fc_after"}) {
     if (const auto text = file.string_attribute("/", key)) run.options[key] = std::stod(*text);
   }
   run.lr = read_all<float>(file, "lr", DType::f32);

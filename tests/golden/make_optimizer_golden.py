@@ -75,6 +75,11 @@ CASES = {
     "lars": (Lars, {"momentum": 0.9, "eta": 0.02, "eps": 1e-6}, 0.5, 0.01,
              {"momentum": 0.9, "eta": 0.02, "eps": 1e-6}),
 }
+# Layers without gradients, and so without steps of their own, before or from a step on.
+LATE, EARLY = {"conv1_until": 12}, {"fc_after": 18}
+for name in ("adam", "adamw"):
+    make, options, lr, decay, own = CASES[name]
+    CASES[name + "_frozen"] = (make, options, lr, decay, {**own, **LATE, **EARLY})
 STATES = {"momentum": ("momentum_buffer", "exp_avg"), "second_moment": ("exp_avg_sq",)}
 
 
@@ -85,7 +90,7 @@ def rate(lr, step):
 
 class Run:
     def __init__(self, case, dtype):
-        make, options, self.lr, decay, _ = CASES[case]
+        make, options, self.lr, decay, self.own = CASES[case]
         self.net, self.dtype = OptimizerNet(), dtype
         self.params = {name: value.requires_grad_() for name, value in self.net.initial(dtype).items()}
         weights = [v for n, v in self.params.items() if self.net.shapes[n][1] == "weight"]
@@ -109,8 +114,14 @@ class Run:
         loss.backward()
         for group in self.optimizer.param_groups:
             group["lr"] = rate(self.lr, step)
+        for name, value in self.params.items():
+            if self.frozen(name.split(".")[0], step):
+                value.grad = None
         self.optimizer.step()
         return loss.item()
+
+    def frozen(self, layer, step):
+        return step < self.own.get(layer + "_until", 0) or step >= self.own.get(layer + "_after", STEPS)
 
     def snapshot(self):
         values = {f"weights/{n}": v.detach().numpy() for n, v in self.params.items()}

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <sstream>
 
 #include "golden_leaves.hpp"
@@ -31,11 +32,24 @@ struct OptimizerCase {
 
 std::ostream& operator<<(std::ostream& out, const OptimizerCase& item) { return out << item.backend << item.name; }
 
+double option_of(const OptimizerRun& run, const char* key, double by_default = 0.0) {
+  const auto found = run.options.find(key);
+  return found == run.options.end() ? by_default : found->second;
+}
+
+/// Of runs in which layers have no gradient for a while: conv1 is freeze group 1, fc is group 2.
+bool freezes(const OptimizerRun& run) { return run.options.contains("conv1_until"); }
+
+std::set<int> frozen_at(const OptimizerRun& run, std::size_t step) {
+  std::set<int> groups;
+  const auto now = static_cast<double>(step);
+  if (now < option_of(run, "conv1_until")) groups.insert(1);
+  if (now >= option_of(run, "fc_after", std::numeric_limits<double>::infinity())) groups.insert(2);
+  return groups;
+}
+
 StepHarness make_harness(const OptimizerCase& item, const OptimizerRun& run) {
-  const auto option = [&](const char* key) {
-    const auto found = run.options.find(key);
-    return found == run.options.end() ? 0.0 : found->second;
-  };
+  const auto option = [&](const char* key) { return option_of(run, key); };
   StepHarnessOptions options;
   options.model = load_model(run.model);
   options.batch = run.batch;
@@ -46,6 +60,8 @@ StepHarness make_harness(const OptimizerCase& item, const OptimizerRun& run) {
   options.momentum = static_cast<float>(option("momentum"));
   options.nesterov = option("nesterov") != 0.0;
   options.weight_decay = static_cast<float>(option("weight_decay"));
+  // conv1.weight, bn1 (2), conv2 (2), fc (2).
+  if (freezes(run)) options.freeze_group_of_param = {1, 0, 0, 0, 0, 2, 2};
   options.input.mean = {128, 128, 128, 128};
   options.input.std = {64, 64, 64, 64};
   std::unique_ptr<Device> device = make_device(item.backend);
@@ -73,18 +89,19 @@ void load(StepHarness& harness, const OptimizerRun& run, std::size_t step) {
 
 double step_on(StepHarness& harness, const OptimizerRun& run, std::size_t step) {
   harness.set_lr(run.lr.at(step));
+  harness.set_frozen(frozen_at(run, step));
   const auto key = static_cast<std::int64_t>(step);
   return harness.step(golden_images(key, run.batch, 8, 8, 1), golden_labels(key, run.batch));
 }
 
-/// |own - wanted| / |wanted - base| in the Euclidean norm.
+/// |own - wanted| / |wanted - base| in the Euclidean norm; 0 where all are equal.
 double error_of(const std::vector<float>& own, const std::vector<float>& wanted, const std::vector<float>& base) {
   double off = 0, size = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     off += std::pow(double{own[i]} - double{wanted[i]}, 2);
     size += std::pow(double{wanted[i]} - double{base[i]}, 2);
   }
-  return std::sqrt(off / size);
+  return off == 0.0 ? 0.0 : std::sqrt(off / size);
 }
 
 /// The largest error of a state after `step`: of weights against their update, of the rest against itself.
@@ -180,6 +197,30 @@ TEST_P(OptimizerGolden, AnotherRuleIsSeen) {
   }
 }
 
+class FrozenGolden : public OptimizerGolden {};
+
+/// A layer that starts late takes its first step with the corrections of a first step, not with those of the run.
+TEST_P(FrozenGolden, ALateStartIsCountedFromThere) {
+  const auto start = static_cast<std::size_t>(option_of(run_, "conv1_until"));
+  OptimizerRun never = run_;
+  never.options["conv1_until"] = 0.0;
+  for (const bool late : {true, false}) {
+    const OptimizerRun& schedule = late ? run_ : never;
+    StepHarness harness = make_harness(GetParam(), schedule);
+    for (std::size_t step = 0; step < start; ++step) step_on(harness, schedule, step);
+    load(harness, run_, start);
+    step_on(harness, schedule, start);
+    const std::vector<float>& before = run_.states.at("weights/conv1.weight")[start];
+    const double error =
+        error_of(harness.param("conv1.weight"), run_.states.at("weights/conv1.weight")[start + 1], before);
+    if (late) {
+      EXPECT_LE(error, tolerance());
+    } else {
+      EXPECT_GT(error, 0.1);
+    }
+  }
+}
+
 std::vector<OptimizerCase> cases() {
   std::vector<OptimizerCase> result;
 #ifdef RENAI_GOLDEN_CUDA
@@ -192,6 +233,8 @@ std::vector<OptimizerCase> cases() {
                                      {"nesterov", OptimizerKind::sgd},
                                      {"adam", OptimizerKind::adam},
                                      {"adamw", OptimizerKind::adamw},
+                                     {"adam_frozen", OptimizerKind::adam},
+                                     {"adamw_frozen", OptimizerKind::adamw},
                                      {"lars", OptimizerKind::lars}}) {
       result.push_back({backend, name, kind});
     }
@@ -199,8 +242,18 @@ std::vector<OptimizerCase> cases() {
   return result;
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, OptimizerGolden, ::testing::ValuesIn(cases()),
-                         [](const auto& item) { return std::string(item.param.backend) + "_" + item.param.name; });
+std::vector<OptimizerCase> frozen_cases() {
+  std::vector<OptimizerCase> result = cases();
+  std::erase_if(result, [](const OptimizerCase& item) { return !std::string_view(item.name).ends_with("_frozen"); });
+  return result;
+}
+
+std::string text_of_case(const ::testing::TestParamInfo<OptimizerCase>& item) {
+  return std::string(item.param.backend) + "_" + item.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, OptimizerGolden, ::testing::ValuesIn(cases()), text_of_case);
+INSTANTIATE_TEST_SUITE_P(Golden, FrozenGolden, ::testing::ValuesIn(frozen_cases()), text_of_case);
 
 }  // namespace
 }  // namespace renai::test

@@ -60,6 +60,8 @@ class OptimizerParity : public ::testing::Test {
                         second = "second_moment." + segment;
       if (op == RangeOp::check_and_scale) {
         graph_.add_range(op, params, {"grad", "metrics"}, {"grad", "scalars"});
+      } else if (op == RangeOp::adam_corrections) {
+        graph_.add_range(op, params, {"scalars"}, {"scalars"});
       } else if (op == RangeOp::adam) {
         graph_.add_range(op, params, {grad, weights, momentum, second, "scalars"}, {weights, momentum, second});
       } else {
@@ -149,6 +151,39 @@ TEST_P(AdamParity, FollowsThePublishedRuleAndSkips) {
     expect_near(weight_.second_moment, state.v, 1e-6);
   }
   EXPECT_EQ(harness.get(bias_.weight), bias) << "another segment";
+}
+
+/// A freeze group takes the corrections of its own count, which goes on by itself and not in a skipped step.
+TEST_P(AdamParity, AFreezeGroupCountsItsOwnUpdates) {
+  RangeParams range;
+  range.optimizer = GetParam();
+  range.adam = {0.8, 0.99, 1e-3f};
+  make(GetParam());
+  RangeParams own = range;
+  own.freeze_group = 2;
+  for (ParamInfo& param : graph_.parts().params) param.freeze_group = 2;
+  OpHarness& harness = build(
+      {{RangeOp::check_and_scale, range}, {RangeOp::adam_corrections, own}, {RangeOp::adam, own}}, "deep0.decay_g2");
+  const int first = names::adam_scalars(2);
+  scalar(names::kScalarUpdates) = 500.0f;
+  scalar(first) = 3.0f;
+  AdamState state{as_doubles(fill(weight_.weight)), {}, {}};
+  state.m.assign(state.w.size(), 0.0);
+  state.v = state.m;
+  int count = 3;
+  for (int step = 0; step < kSteps; ++step) {
+    set_rate(step);
+    std::vector<float> grad = fill(weight_.grad);
+    const bool bad = step == 1;
+    if (bad) grad[3] = std::numeric_limits<float>::infinity();
+    harness.set(weight_.grad, grad);
+    harness.run();
+    if (!bad) adam_step(state, grad, range, double{control_.lr}, ++count);
+    EXPECT_EQ(scalar(first), static_cast<float>(count));
+    expect_near(weight_.weight, state.w, 3e-6);
+  }
+  EXPECT_EQ(scalar(names::kScalarUpdates), 500.0f + kSteps - 1);
+  EXPECT_EQ(scalar(names::adam_scalars(1)), 0.0f) << "another group's";
 }
 
 /// The corrections are computed in fp64: 1 - beta2^n of a beta2 near 1 keeps all digits of a float.

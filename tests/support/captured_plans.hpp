@@ -58,6 +58,15 @@ struct CapturedPlans {
     return &stream;
   }
 
+  /// Starts one part of it.
+  Stream* launch_part(int variant, GraphId id, int part) {
+    const AtlasSlot& slot = atlas->slot(variant, id);
+    if (!slot.used) return nullptr;
+    Stream& stream = *streams[static_cast<std::size_t>(slot.stream)];
+    captures.graphs.at(static_cast<std::size_t>(slot.capture)).launch(stream, part);
+    return &stream;
+  }
+
   bool mirrored() const { return memory != arena.data(); }
   /// Brings what tests set to another device, with the half copy of the weights.
   void to_device(Stream& stream) {

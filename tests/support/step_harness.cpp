@@ -5,6 +5,7 @@
 
 #include "renai/base/check.hpp"
 #include "renai/graph/region_name.hpp"
+#include "renai/graph/segments.hpp"
 #include "renai/graph/shape_inference.hpp"
 
 namespace renai::test {
@@ -29,6 +30,7 @@ GraphOptions graph_options(const StepHarnessOptions& options) {
   result.nesterov = options.nesterov;
   result.weight_decay = options.weight_decay;
   result.ema_decay = options.ema_decay;
+  result.freeze_group_of_param = options.freeze_group_of_param;
   return result;
 }
 
@@ -256,6 +258,20 @@ void StepHarness::launch(GraphId id) {
   if (Stream* stream = all_->launch(kVariant, id)) stream->synchronize();
 }
 
+/// As the schedule of a run: what is frozen has no gradient and no update.
+void StepHarness::update_weights() {
+  const auto launch_parts = [&](GraphId id, bool frozen, int first) {
+    const std::vector<int> groups = freeze_group_of_parts(graph(), id);
+    for (int part = first; part < static_cast<int>(groups.size()); ++part) {
+      if (frozen_.contains(groups[static_cast<std::size_t>(part)]) != frozen) continue;
+      if (Stream* stream = all_->launch_part(kVariant, id, part)) stream->synchronize();
+    }
+  };
+  launch_parts(GraphId::ZERO_GRAD, true, 1);
+  launch(GraphId::NAN_CHECK_AND_GRAD_SCALING);
+  for (const GraphId id : kUpdateGraphs) launch_parts(id, false, 0);
+}
+
 double StepHarness::step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
   RENAI_CHECK(static_cast<std::int64_t>(labels.size()) == options_.batch, "labels do not fill the batch");
   RENAI_CHECK(static_cast<std::int64_t>(images.size()) == options_.batch * options_.h * options_.w * options_.c,
@@ -263,7 +279,7 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
   Stream& stream = *all_->streams.front();
   all_->to_device(stream);
   stream.synchronize();
-  launch(GraphId::ZERO_GRAD);
+  if (Stream* used = all_->launch_part(kVariant, GraphId::ZERO_GRAD, 0)) used->synchronize();
   for (int pass = 0; pass < options_.logical_shards * options_.micro_batches; ++pass) {
     stage(pass, images, labels);
     const bool b = pass % 2 != 0;
@@ -274,11 +290,8 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
     launch(GraphId::CAST_DEEP_GRAD);
     launch(GraphId::CAST_FIRST_GRAD);
   }
-  for (const GraphId id : {GraphId::NAN_CHECK_AND_GRAD_SCALING, GraphId::LARS_FC_OPT, GraphId::LARS_FIRST_CONV_OPT,
-                           GraphId::LARS_DEEP_CONV_OPT, GraphId::OPTIMIZER, GraphId::UPDATE_STATS, GraphId::EMA_UPDATE,
-                           GraphId::ACCUM_METRICS}) {
-    launch(id);
-  }
+  update_weights();
+  for (const GraphId id : {GraphId::UPDATE_STATS, GraphId::EMA_UPDATE, GraphId::ACCUM_METRICS}) launch(id);
   all_->from_device(stream);
   stream.synchronize();
   ++step_;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,6 +28,7 @@ struct StepHarnessOptions {
   LarsParams lars;
   float label_smoothing = 0.0f;
   double ema_decay = 0.0;
+  std::vector<int> freeze_group_of_param;  ///< As in GraphOptions.
   InputParams input;
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
   bool reuse_slots = true;
@@ -71,6 +73,8 @@ class StepHarness {
   void set_samples(std::vector<SampleParams> samples) { samples_ = std::move(samples); }
   /// The rate of the steps to come.
   void set_lr(float lr) { options_.lr = lr; }
+  /// Freeze groups that the steps to come leave as they are.
+  void set_frozen(std::set<int> groups) { frozen_ = std::move(groups); }
   std::int64_t steps_done() const { return step_; }
   /// Values of any placed tensor of the training variant, as f32 in stored layout.
   std::vector<float> tensor(TensorId id) const;
@@ -78,6 +82,7 @@ class StepHarness {
  private:
   void stage(int pass, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
   void launch(GraphId id);
+  void update_weights();
   const ParamInfo& find_param(const std::string& name) const;
   TensorId find_running(const std::string& name) const;
   std::vector<float> read_param(const ParamInfo& info, TensorId id) const;
@@ -89,6 +94,7 @@ class StepHarness {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<CapturedPlans> all_;
   std::vector<SampleParams> samples_;
+  std::set<int> frozen_;
   std::int64_t step_ = 0;
 };
 

@@ -4,27 +4,24 @@
 // Tensors of COMPUTE nodes by position ([] = optional). Activations NHWC, conv weights KRSC (C = channels per group),
 // linear weights [K, C] where C runs over the input's H, W, C in that order.
 //   op                     pass              inputs                                        outputs
-//   unpack_slot            forward           slot                                          labels mix_labels mix_lambda
-//                                                                                          sample_weights control
+//   unpack_slot            forward           slot                 labels mix_labels mix_lambda sample_weights control
 //   normalize_input        forward           slot                                          x
 //   conv2d, linear         forward           x w [b]                                       y
 //                          backward_data     dy w                                          dx
 //                          backward_weights  x dy                                          dw [db]
-//   batch_norm             forward           x scale bias                                  y mean var_unbiased
-//   var_biased
-//                          inference         x inf_scale inf_bias                          y  (y = x * inf_scale +
-//                          inf_bias) backward          x dy scale mean var_biased                    dx dscale dbias
+//   batch_norm             forward           x scale bias                   y mean var_unbiased var_biased
+//                          inference         x inf_scale inf_bias                  y  (x * inf_scale + inf_bias)
+//                          backward          x dy scale mean var_biased                    dx dscale dbias
 //   activation             forward           x                                             y
 //                          backward          (y or x: see backward_reads_output) dy        dx
 //   max_pool               forward           x                                             y
-//                          backward          x dy                                          dx   (first maximum in row
-//                          order)
+//                          backward          x dy                    dx   (first maximum in row order)
 //   avg_pool               forward / backward  x / dy                                      y / dx
 //   global_avg_pool        forward / backward  x / dy                                      y [N,1,1,C] / dx
 //   adaptive_avg_pool      forward / backward  x / dy                                      y [N,out_h,out_w,C] / dx
-//   add                    forward           a b                                           y   (backward: dy is both
-//   gradients) concat                 forward / backward  x0 x1 ... / dy                              y / dx0 dx1 ...
-//   (along C) flatten                forward / backward  x / dy                                      y / dx   (a view)
+//   add                    forward           a b                     y   (backward: dy is both gradients)
+//   concat                 forward / backward  x0 x1 ... / dy                     y / dx0 dx1 ...   (along C)
+//   flatten                forward / backward  x / dy                                      y / dx   (a view)
 //   dropout                forward / backward  x control / dy control                      y / dx
 //   softmax_cross_entropy  forward           logits labels mix_labels mix_lambda weights   metrics
 //                          backward          logits labels mix_labels mix_lambda weights   dlogits
@@ -129,16 +126,17 @@ using OpParams = std::variant<NoParams, Conv2dParams, LinearParams, BatchNormPar
 /// regions, then, where a shard has several micro-batches, "micro" (the values have the same offset in each of them as
 /// in "shard"); outputs = values. "scalars" and "staged" (control) may be read by any of them.
 enum class RangeOp : std::uint8_t {
-  copy_slot,        ///< out: slot. Host-to-device copy of the pinned staging buffer (A or B by GraphId).
-  zero,             ///< out: regions to clear, one contiguous parent.
-  merge_shard,      ///< in: shard values, counters, micro; out: shard values. Micro-batches are added in order, the
-                    ///< last one's sum goes to a binary counter by control.local_shard.
-  tree_reduce,      ///< in/out: values. Fixed balanced tree across ranks, sum.
-  check_and_scale,  ///< in: grad, metrics; out: grad, scalars. Finite check, scale by 1 / (V * K * loss scale), global
-                    ///< norm, clip; the loss scale of the next step; Adam's bias corrections.
-  sgd,              ///< in: grad w momentum scalars; out: w momentum. Skipped when scalars.skip.
-  adam,             ///< in: grad w momentum second_moment scalars; out: w momentum second_moment. Skipped likewise.
-  lars,             ///< in: grad w momentum scalars; out: w momentum. A rate for each tensor; skipped likewise.
+  copy_slot,         ///< out: slot. Host-to-device copy of the pinned staging buffer (A or B by GraphId).
+  zero,              ///< out: regions to clear, one contiguous parent.
+  merge_shard,       ///< in: shard values, counters, micro; out: shard values. Micro-batches are added in order, the
+                     ///< last one's sum goes to a binary counter by control.local_shard.
+  tree_reduce,       ///< in/out: values. Fixed balanced tree across ranks, sum.
+  check_and_scale,   ///< in: grad, metrics; out: grad, scalars. Finite check, scale by 1 / (V * K * loss scale), global
+                     ///< norm, clip; the loss scale of the next step; Adam's bias corrections.
+  sgd,               ///< in: grad w momentum scalars; out: w momentum. Skipped when scalars.skip.
+  adam,              ///< in: grad w momentum second_moment scalars; out: w momentum second_moment. Skipped likewise.
+  adam_corrections,  ///< in/out: scalars. Counts a freeze group's update, takes its bias corrections; skipped likewise.
+  lars,              ///< in: grad w momentum scalars; out: w momentum. A rate for each tensor; skipped likewise.
   update_statistics,   ///< in: bn_batch, scalars; out: bn_running. Mean over V * K batches, one running update; skipped
                        ///< likewise.
   ema,                 ///< in: values..., scalars; out: averages, one for each of the values. average = decay * average
@@ -179,6 +177,7 @@ struct RangeParams {
   int logical_shards = 1;
   int local_shards = 1;
   int micro_batches = 1;  ///< K: passes whose sums make a shard.
+  int freeze_group = 0;   ///< adam, adam_corrections: whose count of updates; 0: that of the run.
   /// check_and_scale: a step that is not finite shrinks the loss scale by `backoff`, down to `floor`; `interval` good
   /// steps in a row let it grow by `growth`, up to `ceiling`.
   bool dynamic_loss_scale = false;

@@ -28,7 +28,7 @@ inline constexpr std::string_view kEma = "ema";
 inline constexpr std::string_view kEmaHalf = "ema_half";  // as weights_half
 inline constexpr std::string_view kEmaRunning = "ema_running";
 inline constexpr std::string_view kEmaFolded = "ema_folded";
-inline constexpr std::string_view kScalars = "scalars";            // 16 f32, see kScalar*
+inline constexpr std::string_view kScalars = "scalars";            // f32, see kScalar* and adam_scalars
 inline constexpr std::string_view kAccumulators = "accumulators";  // f64: train[4], total[4], validation[V][4]
 inline constexpr std::string_view kDigests = "digests";
 inline constexpr std::string_view kSlotA = "slot_a";
@@ -48,6 +48,11 @@ inline constexpr int kScalarUpdates = 6;         // steps that were not skipped;
 inline constexpr int kScalarAdamStepSize = 7;    // lr / (1 - beta1^updates), of this step
 inline constexpr int kScalarAdamCorrection = 8;  // sqrt(1 - beta2^updates)
 inline constexpr int kScalarCount = 16;
+/// First of three scalars of Adam for a freeze group: updates, step size, correction. Group 0 has those of the run; the
+/// others' stand behind the 16, which alone are read back.
+constexpr int adam_scalars(int freeze_group) {
+  return freeze_group == 0 ? kScalarUpdates : kScalarCount + 3 * (freeze_group - 1);
+}
 /// Loss scale at the start of a run that scales its loss.
 inline constexpr float kInitialLossScale = 65536.0f;
 /// Index into `accumulators` (f64) of the validation sums over all shards, left there by reduce_accumulators.

@@ -34,6 +34,8 @@ std::vector<Segment> parameter_segments(const ComputationGraph& graph);
 /// Graphs that update parameters.
 inline constexpr std::array kUpdateGraphs{GraphId::OPTIMIZER, GraphId::LARS_FC_OPT, GraphId::LARS_FIRST_CONV_OPT,
                                           GraphId::LARS_DEEP_CONV_OPT};
+/// Length of `scalars`: kScalarCount, and with Adam and AdamW what adam_scalars says for each freeze group.
+int scalar_count(const ComputationGraph& graph);
 /// Freeze group that each part of ZERO_GRAD or of a graph of kUpdateGraphs works on.
 std::vector<int> freeze_group_of_parts(const ComputationGraph& graph, GraphId id);
 

@@ -40,6 +40,7 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
       case RangeOp::check_and_scale: return check_and_scale();
       case RangeOp::sgd: return sgd();
       case RangeOp::adam: return adam();
+      case RangeOp::adam_corrections: return adam_corrections();
       case RangeOp::lars: return lars();
       case RangeOp::update_statistics: return update_statistics();
       case RangeOp::ema: return average();
@@ -95,6 +96,8 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
                             control(), scalars()},
                  queue_);
   }
+
+  void adam_corrections() { cuda::launch(cuda::AdamCount{node_.params, control(), scalars()}, queue_); }
 
   void lars() {
     RENAI_CHECK(workspace_ != nullptr, "'" + node_.name + "' has a workspace");

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 
 #include "graph_text.hpp"
 #include "model_builder.hpp"
 #include "renai/base/error.hpp"
+#include "renai/graph/region_name.hpp"
 #include "renai/graph/segments.hpp"
 
 namespace renai {
@@ -24,8 +26,9 @@ ModelSpec small_model() {
   return model.spec();
 }
 
-ComputationGraph build(std::vector<int> groups) {
+ComputationGraph build(std::vector<int> groups, OptimizerKind optimizer = OptimizerKind::sgd) {
   GraphOptions options;
+  options.optimizer = optimizer;
   options.freeze_group_of_param = std::move(groups);
   return build_computation_graph(small_model(), options);
 }
@@ -62,6 +65,25 @@ TEST(FreezeGroups, PartsAreDenseWhereAGroupHasNothingToUpdate) {
   const ComputationGraph graph = build({1, 1, 1, 4, 4});
   EXPECT_THAT(freeze_group_of_parts(graph, GraphId::OPTIMIZER), ElementsAre(1, 4));
   EXPECT_THAT(freeze_group_of_parts(graph, GraphId::ZERO_GRAD), ElementsAre(0, 1, 4));
+}
+
+/// Each group's part begins with the count of its updates; what is never frozen has that of the run.
+TEST(FreezeGroups, CountTheUpdatesOfAdam) {
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw}) {
+    const ComputationGraph graph = build({1, 0, 0, 3, 0}, kind);
+    EXPECT_THAT(freeze_group_of_parts(graph, GraphId::OPTIMIZER), ElementsAre(0, 1, 3));
+    int part = -1;
+    for (const Node& node : graph.nodes(GraphId::OPTIMIZER)) {
+      const auto& work = std::get<RangeNode>(node.work);
+      EXPECT_EQ(work.op == RangeOp::adam_corrections, node.part != part && node.part > 0) << work.name;
+      EXPECT_EQ(work.params.freeze_group, (std::array{0, 1, 3}[static_cast<std::size_t>(node.part)]));
+      part = node.part;
+    }
+    EXPECT_EQ(scalar_count(graph), region_name::kScalarCount + 9);
+    EXPECT_NE(print(graph).find("freeze_group 3"), std::string::npos);
+    EXPECT_EQ(scalar_count(build({0, 0, 0, 0, 0}, kind)), region_name::kScalarCount);
+  }
+  EXPECT_EQ(scalar_count(build({1, 0, 0, 3, 0})), region_name::kScalarCount);
 }
 
 TEST(FreezeGroups, WithoutThemThereIsOnePart) {

@@ -168,7 +168,6 @@ TEST(Recipe, EveryBadValueIsNamedWithARemedy) {
       {[](Recipe& r) { r.lr_points = "-1@0"; }, "--lr-points -1@0", "between 0 and 1000000"},
       {[](Recipe& r) { r.label_smoothing = 1; }, "--label-smoothing 1", "[0, 1)"},
       {[](Recipe& r) { r.clip_norm = -1; }, "--clip-norm -1", "use at least 0"},
-      {[](Recipe& r) { r.optimizer = "adam", r.freeze_until = "first@1"; }, "--freeze-until first@1", "--freeze-after"},
       {[](Recipe& r) { r.accumulate = 0; }, "--accumulate 0", "use at least 1"},
       {[](Recipe& r) { r.accumulate = 3; }, "--global-batch 128", "the nearest batches that work are 120 and 144"},
       {[](Recipe& r) { r.accumulate = 1 << 20; }, "--accumulate 1048576", "use at most 8192"},

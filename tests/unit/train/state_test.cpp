@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 
 #include "model_builder.hpp"
+#include "renai/graph/region_name.hpp"
+#include "renai/graph/segments.hpp"
 #include "train_case.hpp"
 
 namespace renai {
@@ -25,8 +28,9 @@ struct Trained {
 
   explicit Trained(const std::string& model, std::uint64_t seed = 1) : Trained(load_model(model), seed) {}
   explicit Trained(const ModelSpec& model, std::uint64_t seed = 1, const std::string& optimizer = "sgd")
-      : blueprint(make_blueprint(recipe_of(model.name, optimizer), shape(), *rank.run().backend,
-                                 *rank.run().communicator, {.model = model})),
+      : Trained(recipe_of(model.name, optimizer), model, seed) {}
+  Trained(const Recipe& recipe, const ModelSpec& model, std::uint64_t seed = 1)
+      : blueprint(make_blueprint(recipe, shape(), *rank.run().backend, *rank.run().communicator, {.model = model})),
         engine(blueprint, rank.run()) {
     initialize_state(engine, seed);
   }
@@ -123,6 +127,42 @@ TEST(State, EveryOptimizerKeepsItsState) {
     const std::string message = message_of<DataError>([&] { restore_state(one.engine, of_sgd, "some.h5", false); });
     EXPECT_NE(message.find("exp_avg'"), std::string::npos) << message;
   }
+}
+
+/// A checkpoint without the counts of Adam's freeze groups is of a run in which they were the run's.
+TEST(State, FreezeGroupsKeepTheirUpdates) {
+  Recipe recipe = Trained::recipe_of("lenet5", "adam");
+  recipe.freeze_until = "conv1@2,fc1@3";
+  Trained one(recipe, load_model("lenet5"));
+  const Region& place = one.blueprint.plans.front().region(region_name::kScalars);
+  const auto scalars = [&] {
+    std::vector<float> values(static_cast<std::size_t>(scalar_count(one.blueprint.graph)));
+    one.engine.download(place.offset_bytes, std::as_writable_bytes(std::span(values)));
+    return values;
+  };
+  std::vector<float> set = scalars();
+  ASSERT_EQ(set.size(), 22u);
+  EXPECT_EQ(set[16], 0.0f);
+  set[region_name::kScalarUpdates] = 9.0f;
+  set[16] = 5.0f;
+  set[19] = 2.0f;
+  one.engine.upload(place.offset_bytes, std::as_bytes(std::span(set)));
+  StateDict state = gather_state(one.engine, {});
+  EXPECT_EQ(floats(state.find("progress", "group_updates")), (std::vector{5.0f, 2.0f}));
+  initialize_state(one.engine, 1);
+  restore_state(one.engine, state, "file", false);
+  EXPECT_EQ(scalars(), set);
+  std::vector<StateTensor>& progress = state.groups.at("progress");
+  const auto counts = std::find_if(progress.begin(), progress.end(),
+                                   [](const StateTensor& tensor) { return tensor.name == "group_updates"; });
+  counts->extents = {1};
+  counts->data.resize(sizeof(float));
+  const std::string message = message_of<DataError>([&] { restore_state(one.engine, state, "some.h5", false); });
+  EXPECT_NE(message.find("'progress/group_updates' is float32 [1]"), std::string::npos) << message;
+  progress.erase(counts);
+  restore_state(one.engine, state, "file", false);
+  set[16] = set[19] = 9.0f;
+  EXPECT_EQ(scalars(), set);
 }
 
 TEST(State, ConvolutionsAreStoredKrscAndSavedKcrs) {

@@ -27,6 +27,7 @@ struct AdamArgs {
   float decoupled_decay;
   const ControlBlock* control;
   const float* scalars;
+  const float* corrections;  ///< Step size and correction of the freeze group.
 };
 
 __device__ void step_element(float grad, float& weight, float& momentum, float& second_moment, const AdamStep& step) {
@@ -42,8 +43,8 @@ __device__ void step_element(float grad, float& weight, float& momentum, float& 
 __global__ void __launch_bounds__(kThreads) adam_range(AdamArgs args) {
   if (args.scalars[names::kScalarSkip] != 0.0f) return;
   AdamStep step = args.step;
-  step.step_size = args.scalars[names::kScalarAdamStepSize];
-  step.correction = args.scalars[names::kScalarAdamCorrection];
+  step.step_size = args.corrections[0];
+  step.correction = args.corrections[1];
   const double decay = __dmul_rn(static_cast<double>(args.control->lr), static_cast<double>(args.decoupled_decay));
   step.keep = static_cast<float>(__dsub_rn(1.0, decay));
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -248,7 +249,8 @@ void launch(const Adam& update, cudaStream_t stream) {
                       step,
                       decoupled ? range.weight_decay : 0.0f,
                       update.control,
-                      update.scalars};
+                      update.scalars,
+                      update.scalars + names::adam_scalars(range.freeze_group) + 1};
   adam_range<<<block_count(update.elems / 4 + 1, kThreads), kThreads, 0, stream>>>(args);
   check_launch("adam");
 }

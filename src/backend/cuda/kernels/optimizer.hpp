@@ -13,7 +13,7 @@
 namespace renai::cuda {
 
 /// Element-wise, each product and sum rounded on its own: the host's bits. Step size and correction come from
-/// `scalars`.
+/// `scalars`, those of the range's freeze group.
 struct Adam {
   const float* grad = nullptr;
   float *weights = nullptr, *momentum = nullptr, *second_moment = nullptr;

@@ -48,6 +48,14 @@ struct CheckAndScale {
 std::int64_t check_and_scale_workspace_bytes(const CheckAndScale& check);
 void launch(const CheckAndScale& check, cudaStream_t stream);
 
+/// Counts an update of a freeze group and takes Adam's corrections of it, as check_and_scale does for the run.
+struct AdamCount {
+  RangeParams range;
+  const ControlBlock* control = nullptr;
+  float* scalars = nullptr;
+};
+void launch(const AdamCount& count, cudaStream_t stream);
+
 struct Sgd {
   const float* grad = nullptr;
   float *weights = nullptr, *momentum = nullptr;

@@ -87,14 +87,19 @@ __device__ double power(double base, std::uint32_t exponent) {
   return result;
 }
 
-/// Rounded as host_range::adam_corrections.
-__device__ void correct_adam(const Decision& decision) {
-  float* const scalars = decision.scalars;
-  const auto updates = static_cast<std::uint32_t>(scalars[names::kScalarUpdates]);
-  const double rest1 = __dsub_rn(1.0, power(decision.range.adam.beta1, updates));
-  const double rest2 = __dsub_rn(1.0, power(decision.range.adam.beta2, updates));
-  scalars[names::kScalarAdamStepSize] = static_cast<float>(__ddiv_rn(static_cast<double>(decision.control->lr), rest1));
-  scalars[names::kScalarAdamCorrection] = static_cast<float>(__dsqrt_rn(rest2));
+/// `own`: updates, which counts this one, then step size and correction. Rounded as host_range::adam_corrections.
+__device__ void correct_adam(float* own, const AdamParams& adam, float lr) {
+  const auto updates = static_cast<std::uint32_t>(own[0]);
+  const double rest1 = __dsub_rn(1.0, power(adam.beta1, updates));
+  const double rest2 = __dsub_rn(1.0, power(adam.beta2, updates));
+  own[1] = static_cast<float>(__ddiv_rn(static_cast<double>(lr), rest1));
+  own[2] = static_cast<float>(__dsqrt_rn(rest2));
+}
+
+__global__ void count_update(AdamParams adam, const ControlBlock* control, const float* scalars, float* own) {
+  if (scalars[names::kScalarSkip] != 0.0f) return;
+  own[0] += 1.0f;
+  correct_adam(own, adam, control->lr);
 }
 
 /// A step that is not finite is skipped and shrinks a dynamic loss scale; enough good ones in a row let it grow.
@@ -107,7 +112,9 @@ __device__ void decide_scalars(const Decision& decision, double norm, bool finit
   scalars[names::kScalarBadSteps] = finite ? 0.0f : scalars[names::kScalarBadSteps] + 1.0f;
   if (finite) {
     scalars[names::kScalarUpdates] += 1.0f;
-    if (decision.control != nullptr) correct_adam(decision);
+    if (decision.control != nullptr) {
+      correct_adam(scalars + names::kScalarUpdates, range.adam, decision.control->lr);
+    }
   }
   if (!range.dynamic_loss_scale) return;
   const float scale = scalars[names::kScalarLossScale];
@@ -190,6 +197,13 @@ void launch_tiles(const CheckAndScale& check, double* sums, cudaStream_t stream)
 
 std::int64_t check_and_scale_workspace_bytes(const CheckAndScale& check) {
   return kHeaderBytes + tiles_of(check.params) * std::int64_t{sizeof(double)};
+}
+
+void launch(const AdamCount& count, cudaStream_t stream) {
+  RENAI_CHECK(count.control != nullptr, "adam_corrections knows the learning rate");
+  count_update<<<1, 1, 0, stream>>>(count.range.adam, count.control, count.scalars,
+                                    count.scalars + names::adam_scalars(count.range.freeze_group));
+  check_launch("adam_corrections");
 }
 
 void launch(const CheckAndScale& check, cudaStream_t stream) {
