@@ -56,20 +56,37 @@ double pixel(Slot& slot, std::int64_t n, std::int64_t y, std::int64_t x, std::in
   return slot.image(n)[(row * layout.w + column) * layout.c + c];
 }
 
+/// A pixel of one sample after crop and resize.
+double resized_value(Slot& slot, const NormalizeInput& input, std::int64_t n, std::int64_t h, std::int64_t w,
+                     std::int64_t c) {
+  const SampleParams& sample = slot.samples()[n];
+  const Tap y = tap_at(h, input.h, sample.crop_h);
+  const Tap x = tap_at(sample.flip != 0 ? input.w - 1 - w : w, input.w, sample.crop_w);
+  const double top = (1 - x.weight) * pixel(slot, n, y.low, x.low, c) + x.weight * pixel(slot, n, y.low, x.high, c);
+  const double bottom =
+      (1 - x.weight) * pixel(slot, n, y.high, x.low, c) + x.weight * pixel(slot, n, y.high, x.high, c);
+  return (1 - y.weight) * top + y.weight * bottom;
+}
+
 /// One sample before it is mixed.
 double own_value(Slot& slot, const NormalizeInput& input, std::int64_t n, std::int64_t h, std::int64_t w,
                  std::int64_t c) {
   const SampleParams& sample = slot.samples()[n];
   const auto& [top_edge, left_edge, erased_h, erased_w] = sample.erase_box;
   if (h >= top_edge && h < top_edge + erased_h && w >= left_edge && w < left_edge + erased_w) return 0.0;
-  const Tap y = tap_at(h, input.h, sample.crop_h);
-  const Tap x = tap_at(sample.flip != 0 ? input.w - 1 - w : w, input.w, sample.crop_w);
-  const double top = (1 - x.weight) * pixel(slot, n, y.low, x.low, c) + x.weight * pixel(slot, n, y.low, x.high, c);
-  const double bottom =
-      (1 - x.weight) * pixel(slot, n, y.high, x.low, c) + x.weight * pixel(slot, n, y.high, x.high, c);
   const auto channel = static_cast<std::size_t>(c);
-  return ((1 - y.weight) * top + y.weight * bottom - double{input.params.mean[channel]}) /
-         double{input.params.std[channel]};
+  double value = 0.0;
+  if (sample.colour != 0) {
+    value = double{sample.colour_map[4 * channel + 3]};
+    for (std::size_t k = 0; k < 3; ++k) {
+      value += double{sample.colour_map[4 * channel + k]} *
+               resized_value(slot, input, n, h, w, static_cast<std::int64_t>(k));
+    }
+    value = std::clamp(value, 0.0, 255.0);
+  } else {
+    value = resized_value(slot, input, n, h, w, c);
+  }
+  return (value - double{input.params.mean[channel]}) / double{input.params.std[channel]};
 }
 
 double wanted(Slot& slot, const NormalizeInput& input, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
@@ -189,6 +206,26 @@ TEST_F(InputKernel, MixesAndErases) {
                      std::to_string(stored_c));
         ASSERT_NO_FATAL_FAILURE(check(slot, 8, size, size, stored_c, dtype, 1e-5));
       }
+    }
+  }
+}
+
+TEST_F(InputKernel, MapsColoursAndClampsThem) {
+  std::uniform_real_distribution<float> factor(-0.5f, 1.0f), offset(-60.0f, 60.0f);
+  for (const std::int64_t size : {std::int64_t{17}, std::int64_t{32}}) {
+    Slot slot(random_, 7, 32, 32, 3);
+    for (std::int64_t n = 0; n < 6; ++n) {
+      SampleParams& sample = slot.samples()[n];
+      sample.colour = 1;
+      for (std::size_t i = 0; i < 12; ++i) sample.colour_map[i] = i % 4 == 3 ? offset(random_) : factor(random_);
+      sample.flip = static_cast<std::int32_t>(n) % 2;
+      sample.mix_partner = n % 3 == 0 ? -1 : static_cast<std::int32_t>((n + 4) % 7);
+      sample.mix_lambda = 0.1f * static_cast<float>(n);
+    }
+    for (const DType dtype : kTypes) {
+      SCOPED_TRACE(std::string(dtype_name(dtype)) + " at " + std::to_string(size));
+      ASSERT_NO_FATAL_FAILURE(check(slot, 7, size, size, 3, dtype, 1e-5));
+      ASSERT_NO_FATAL_FAILURE(check(slot, 7, size, size, 8, dtype, 1e-5));
     }
   }
 }

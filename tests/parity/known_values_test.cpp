@@ -397,5 +397,33 @@ TEST_F(KnownMix, ErasingComesBeforeMixing) {
   expect_near(mixed(samples), std::array<double, 12>{5, 5.5, 7, 8, 9, 2.5, 10, 0, 12, 13, 14, 0});
 }
 
+/// Two pixels of three channels: a map that exchanges, scales and shifts channels, its clamping, and the same mirrored.
+TEST_F(KnownValues, ColoursAreMappedAndClampedBeforeTheyAreNormalised) {
+  for (const std::int32_t flip : {0, 1}) {
+    graph_ = OpGraph();
+    graph_.add_input_side(1);
+    const TensorId x = tensor("x", {1, 1, 2, 3});
+    graph_.add_compute(OpKind::normalize_input, Pass::forward, InputParams{{10, 20, 30, 0}, {10, 10, 10, 1}},
+                       {graph_.parts().slot_a}, {x});
+    const SlotLayout slot = SlotLayout::make(1, 1, 2, 3);
+    OpHarness& harness = build(1, slot);
+    SampleParams sample;
+    sample.crop_h = 1;
+    sample.crop_w = 2;
+    sample.flip = flip;
+    sample.colour = 1;
+    sample.colour_map = {0, 1, 0, 10, 2, 0, 0, -30, 0.5f, 0.5f, 0, 0};
+    std::byte* at = harness.bytes_of(graph_.parts().slot_a).data();
+    const std::array<std::uint8_t, 6> pixels{10, 20, 30, 200, 250, 0};
+    std::memcpy(at + slot.images_offset, pixels.data(), pixels.size());
+    std::memcpy(at + slot.params_offset, &sample, sizeof sample);
+    harness.run();
+    // 20 + 10, 20 - 30 -> 0, 15; 250 + 10 -> 255, 400 - 30 -> 255, 225.
+    std::vector<double> wanted{2, -2, -1.5, 24.5, 23.5, 19.5};
+    if (flip != 0) std::rotate(wanted.begin(), wanted.begin() + 3, wanted.end());
+    expect_near(harness.get(x), wanted);
+  }
+}
+
 }  // namespace
 }  // namespace renai::test

@@ -376,6 +376,10 @@ class Maker {
         if (below(3) != 0) sample.mix_box = box_in(network);
         if (below(2) != 0) sample.erase_box = box_in(network);
       }
+      if (case_.integer("colour", 0) != 0 && below(4) != 0) {
+        sample.colour = 1;
+        for (std::size_t i = 0; i < 12; ++i) sample.colour_map[i] = i % 4 == 3 ? uniform(-60, 60) : uniform(-0.5, 1.0);
+      }
       write_slot(slot.params_offset, row, sample);
       write_slot(slot.labels_offset, row, static_cast<std::int32_t>(below(10)));
       write_slot(slot.weights_offset, row, below(4) != 0 ? 1.0f : 0.0f);

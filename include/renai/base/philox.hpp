@@ -31,6 +31,8 @@ enum class RandomPurpose : std::uint32_t {
   synthetic = 6,  ///< Synthetic data sets.
   test = 7,       ///< Tests and benchmarks.
   erase = 8,      ///< Random erasing: position = (epoch, sample id, draw).
+  resize = 9,     ///< Random resized crops: position = (epoch, sample id, try).
+  colour = 10,    ///< Colour jitter: position = (epoch, sample id).
 };
 
 /// Four random words for (seed, purpose, a, b): counter = {a_lo, a_hi, b, purpose}, key = seed.

@@ -8,20 +8,24 @@
 namespace renai {
 
 /// Augmentation of one sample, drawn by the loader from (seed, epoch, sample id), the mix_ fields from (seed, step,
-/// shard), and applied after the copy.
-/// The crop box is in stored-image pixels and may reach outside the image (the outside reads as pixel value 0);
+/// shard), and applied after the copy, in the order crop, resize, flip, colour, normalise, erase, mix.
+/// The crop box is in staged-image pixels and may reach outside the image (the outside reads as pixel value 0);
 /// it is resized bilinearly to the network's input when the sizes differ.
 struct SampleParams {
   std::int32_t crop_y = 0, crop_x = 0, crop_h = 0, crop_w = 0;
   std::int32_t flip = 0;          ///< 1: mirror left-right after the crop.
   std::int32_t mix_partner = -1;  ///< Row of the mixup or cutmix partner in the same shard; -1 for none.
   float mix_lambda = 1.0f;        ///< Weight of the own label and, without a box, of the own pixels.
-  std::int32_t reserved = 0;
+  std::int32_t colour = 0;        ///< 1: colour_map is applied; the image has three channels.
   /// Boxes (y, x, h, w) of the network's input, after crop, resize and flip; h = 0: none.
   std::array<std::int32_t, 4> mix_box{0, 0, 0, 0};    ///< cutmix: here the partner's pixels stand.
   std::array<std::int32_t, 4> erase_box{0, 0, 0, 0};  ///< Erased before any mixing: 0 after normalisation.
+  /// An affine map of colours on the scale 0 to 255, clamped to it: channel k becomes row k of this 3 x 4 matrix times
+  /// (red, green, blue, 1).
+  std::array<float, 12> colour_map{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0};
+  std::array<std::int32_t, 4> reserved{};
 };
-static_assert(sizeof(SampleParams) == 64);
+static_assert(sizeof(SampleParams) == 128);
 
 /// Values that change from step to step, staged with each shard so that one captured graph serves every step.
 struct ControlBlock {
@@ -43,7 +47,7 @@ static_assert(sizeof(ControlBlock) == 64);
 /// Shapes: images u8 [rows, h, w, c]; labels i32 [rows]; sample_ids i64 [rows]; weights f32 [rows];
 /// params SampleParams [rows]; control ControlBlock [1].
 struct SlotLayout {
-  std::int64_t rows = 0, h = 0, w = 0, c = 0;  ///< Capacity: the largest shard and the stored image size.
+  std::int64_t rows = 0, h = 0, w = 0, c = 0;  ///< Capacity: the largest shard and the staged image size.
   std::int64_t control_offset = 0, labels_offset = 0, ids_offset = 0, weights_offset = 0, params_offset = 0,
                images_offset = 0, size_bytes = 0;
 

@@ -1,4 +1,4 @@
-// Input normalisation of crops that need no resize, with erasing and mixing; and dropout.
+// Input normalisation: crop, resize, colours, erasing and mixing; and dropout.
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,21 @@ Offer<Match> match_normalize(const Scope& scope, std::size_t first) {
 /// Output pixels of a row that are mixed at a time, on the stack.
 constexpr std::int64_t kPiecePixels = 128;
 
-/// One shard's images, cropped at their own size, flipped, normalised, erased and mixed.
+/// One axis of the bilinear resize: two crop positions and the weight of the second.
+struct Tap {
+  std::int64_t low, high;
+  float weight;
+};
+
+/// Half-pixel centres, the crop's edge repeated.
+Tap tap_at(std::int64_t out, double scale, std::int64_t crop_extent) {
+  const double centre = (static_cast<double>(out) + 0.5) * scale - 0.5;
+  const double position = std::clamp(centre, 0.0, static_cast<double>(crop_extent - 1));
+  const auto low = static_cast<std::int64_t>(position);
+  return {low, std::min(low + 1, crop_extent - 1), static_cast<float>(position - static_cast<double>(low))};
+}
+
+/// One shard's images, cropped, resized, flipped, normalised, erased and mixed.
 struct Normalize {
   const std::byte* slot;
   SlotLayout layout;
@@ -68,8 +82,64 @@ struct Normalize {
     }
   }
 
-  /// Columns [first, end) of row r of image n. What the crop holds outside of the image reads as pixel value 0.
+  /// Columns [first, end) of row r of image n.
   void span(std::int64_t n, std::int64_t r, std::int64_t first, std::int64_t end, float* out) const {
+    const SampleParams& one = sample(n);
+    if (one.crop_h == h && one.crop_w == w && one.colour == 0) {
+      copied(n, r, first, end, out);
+    } else {
+      resized(n, r, first, end, out);
+    }
+    if (box_holds(one.erase_box, static_cast<std::int32_t>(r), one.erase_box[1])) {
+      const std::int64_t left = std::clamp<std::int64_t>(one.erase_box[1], first, end);
+      const std::int64_t right = std::clamp<std::int64_t>(one.erase_box[1] + one.erase_box[3], left, end);
+      std::fill(out + (left - first) * c, out + (right - first) * c, 0.0f);
+    }
+  }
+
+  const std::uint8_t* pixels_of(std::int64_t n) const {
+    return reinterpret_cast<const std::uint8_t*>(slot + layout.images_offset) + n * layout.h * layout.w * layout.c;
+  }
+
+  /// Any crop, with colours.
+  void resized(std::int64_t n, std::int64_t r, std::int64_t first, std::int64_t end, float* out) const {
+    const SampleParams& one = sample(n);
+    const double scale_y = static_cast<double>(one.crop_h) / static_cast<double>(h);
+    const double scale_x = static_cast<double>(one.crop_w) / static_cast<double>(w);
+    const Tap ty = tap_at(r, scale_y, one.crop_h);
+    const std::array<const std::uint8_t*, 2> rows{row_of(n, one.crop_y + ty.low), row_of(n, one.crop_y + ty.high)};
+    const std::array<float, 2> row_weights{1.0f - ty.weight, ty.weight};
+    for (std::int64_t at = first; at < end; ++at) {
+      const Tap tx = tap_at(one.flip != 0 ? w - 1 - at : at, scale_x, one.crop_w);
+      const std::int64_t left = one.crop_x + tx.low, right = one.crop_x + tx.high;
+      const float left_weight = left >= 0 && left < layout.w ? 1.0f - tx.weight : 0.0f;
+      const float right_weight = right >= 0 && right < layout.w ? tx.weight : 0.0f;
+      // Where a weight is 0 because its pixel lies outside, the pixel read instead is any of the row.
+      const std::int64_t left_at = std::clamp<std::int64_t>(left, 0, layout.w - 1) * c;
+      const std::int64_t right_at = std::clamp<std::int64_t>(right, 0, layout.w - 1) * c;
+      std::array<float, 4> pixel{};
+      for (std::size_t k = 0; k < 2; ++k) {
+        if (rows[k] == nullptr) continue;
+        for (std::int64_t ch = 0; ch < c; ++ch) {
+          const float value = left_weight * static_cast<float>(rows[k][left_at + ch]) +
+                              right_weight * static_cast<float>(rows[k][right_at + ch]);
+          pixel[static_cast<std::size_t>(ch)] += row_weights[k] * value;
+        }
+      }
+      map_colour(one, pixel.data());
+      for (std::size_t ch = 0; ch < static_cast<std::size_t>(c); ++ch) {
+        out[(at - first) * c + static_cast<std::int64_t>(ch)] = (pixel[ch] - mean[ch]) * inv_std[ch];
+      }
+    }
+  }
+
+  /// A row of the staged image, or null outside of it.
+  const std::uint8_t* row_of(std::int64_t n, std::int64_t y) const {
+    return y >= 0 && y < layout.h ? pixels_of(n) + y * layout.w * c : nullptr;
+  }
+
+  /// A crop of the network's size. What it holds outside of the image reads as pixel value 0.
+  void copied(std::int64_t n, std::int64_t r, std::int64_t first, std::int64_t end, float* out) const {
     const SampleParams& one = sample(n);
     const bool flip = one.flip != 0;
     const std::int64_t y = one.crop_y + r;
@@ -80,18 +150,11 @@ struct Normalize {
     const std::int64_t to = inside ? std::clamp(flip ? w - low : high, from, end) : end;
     outside(out, from - first);
     if (from < to) {
-      const auto* pixels =
-          reinterpret_cast<const std::uint8_t*>(slot + layout.images_offset) + n * layout.h * layout.w * layout.c;
       const std::int64_t column = one.crop_x + (flip ? w - to : from);
-      machine_loops().normalize_row(pixels + (y * layout.w + column) * c, out + (from - first) * c, to - from, c,
+      machine_loops().normalize_row(pixels_of(n) + (y * layout.w + column) * c, out + (from - first) * c, to - from, c,
                                     mean.data(), inv_std.data(), flip);
     }
     outside(out + (to - first) * c, end - to);
-    if (box_holds(one.erase_box, static_cast<std::int32_t>(r), one.erase_box[1])) {
-      const std::int64_t left = std::clamp<std::int64_t>(one.erase_box[1], first, end);
-      const std::int64_t right = std::clamp<std::int64_t>(one.erase_box[1] + one.erase_box[3], left, end);
-      std::fill(out + (left - first) * c, out + (right - first) * c, 0.0f);
-    }
   }
 
   void outside(float* out, std::int64_t count) const {
@@ -103,13 +166,14 @@ struct Normalize {
     }
   }
 
-  /// True when no image is resized and the boxes and partners are such as a loader draws; the rest is the reference's.
+  /// True when boxes, partners and colours are such as a loader draws; the rest is the reference's.
   bool is_plain(std::int64_t images) const {
     const auto* samples = reinterpret_cast<const SampleParams*>(slot + layout.params_offset);
     return std::all_of(samples, samples + images, [this, images](const SampleParams& one) {
       const auto& box = one.mix_box;
       const bool within = box[1] >= 0 && box[3] >= 0 && std::int64_t{box[1]} + box[3] <= w;
-      return one.crop_h == h && one.crop_w == w && one.mix_partner < images && within;
+      const bool crop = one.crop_h > 0 && one.crop_w > 0 && (one.colour == 0 || c == 3);
+      return crop && one.mix_partner < images && within;
     });
   }
 };
@@ -125,8 +189,8 @@ Offer<Kernel> make_normalize(const Site& site) {
     RENAI_CHECK(x.n() <= layout.rows && x.c() == layout.c, "the network's input fits its slot");
     Normalize normalize{at.inputs[0], layout, at.out(0), x.h(), x.w(), x.c(), params.mean, {}};
     for (std::size_t ch = 0; ch < 4; ++ch) normalize.inv_std[ch] = 1.0f / params.std[ch];
-    return [normalize, threads, images = x.n(), resize = reference::bind_kernel(*at.context, node)] {
-      if (!normalize.is_plain(images)) return resize();
+    return [normalize, threads, images = x.n(), other = reference::bind_kernel(*at.context, node)] {
+      if (!normalize.is_plain(images)) return other();
       parallel_ranges(threads, images, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t n = begin; n < end; ++n) normalize.image(n);
       });

@@ -78,9 +78,11 @@ struct NormalizeInput {
                          tx.weight * pixel(image, sample, ty.low, tx.high, c);
       const double bottom = (1.0 - tx.weight) * pixel(image, sample, ty.high, tx.low, c) +
                             tx.weight * pixel(image, sample, ty.high, tx.high, c);
-      const double value = (1.0 - ty.weight) * top + ty.weight * bottom;
-      const auto channel = static_cast<std::size_t>(c);
-      result[channel] = (value - double{params.mean[channel]}) / double{params.std[channel]};
+      result[static_cast<std::size_t>(c)] = (1.0 - ty.weight) * top + ty.weight * bottom;
+    }
+    map_colour(sample, result.data());
+    for (std::size_t channel = 0; channel < static_cast<std::size_t>(x.c); ++channel) {
+      result[channel] = (result[channel] - double{params.mean[channel]}) / double{params.std[channel]};
     }
     return result;
   }
@@ -101,6 +103,7 @@ struct NormalizeInput {
     for (std::int64_t n = 0; n < x.n; ++n) {
       RENAI_CHECK(samples()[n].crop_h > 0 && samples()[n].crop_w > 0, "a sample's crop box is not empty");
       RENAI_CHECK(samples()[n].mix_partner < x.n, "a mix partner lies in the same shard");
+      RENAI_CHECK(samples()[n].colour == 0 || x.c == 3, "colours are mapped in images of three channels");
     }
     for (std::int64_t n = 0; n < x.n; ++n) {
       for (std::int64_t h = 0; h < x.h; ++h) {

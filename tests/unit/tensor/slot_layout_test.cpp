@@ -37,7 +37,7 @@ TEST(SlotLayout, PartsAreAlignedAndDisjoint) {
 TEST(SlotLayout, IsAFunctionOfItsExtents) {
   EXPECT_EQ(SlotLayout::make(8, 28, 28, 1), SlotLayout::make(8, 28, 28, 1));
   EXPECT_NE(SlotLayout::make(8, 28, 28, 1), SlotLayout::make(8, 28, 28, 3));
-  EXPECT_EQ(SlotLayout::make(8, 28, 28, 1).str(), "slot of 8 samples 28x28x1, 7936 B");
+  EXPECT_EQ(SlotLayout::make(8, 28, 28, 1).str(), "slot of 8 samples 28x28x1, 8448 B");
 }
 
 TEST(SlotLayout, RefusesEmptyExtents) {

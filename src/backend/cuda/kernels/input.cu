@@ -138,6 +138,7 @@ __device__ void sample_values(const Normalize& input, std::int64_t n, std::int32
       values[k] = (1.0f - ty.weight) * top + ty.weight * bottom;
     }
   }
+  map_colour(sample, values);
 #pragma unroll
   for (int k = 0; k < kMostChannels; ++k) values[k] = (values[k] - input.mean[k]) * input.inverse_std[k];
 }
