@@ -78,6 +78,7 @@ int command_eval(World& world, const EvalArguments& arguments) {
   recipe.freeze_until.clear();
   recipe.freeze_after.clear();
   recipe.trace.clear();
+  recipe.verify_data = false;
   recipe.inject_fault.clear();
   verify(recipe);
   verify_ranks(recipe, world.world_size());

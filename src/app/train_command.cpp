@@ -10,6 +10,7 @@
 #include "interrupt.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
+#include "renai/data/loader.hpp"
 #include "renai/train/task.hpp"
 #include "same_run.hpp"
 
@@ -278,8 +279,15 @@ JobData open_data(const Recipe& recipe, bool training) {
   const Manifest& manifest = training ? data.train->manifest() : data.val->manifest();
   if (training && data.val &&
       (val_manifest.height != manifest.height || val_manifest.width != manifest.width ||
-       val_manifest.channels != manifest.channels || val_manifest.classes != manifest.classes)) {
-    throw DataError(val_directory, "its image size or classes differ from " + recipe.data, "pack both the same way");
+       val_manifest.channels != manifest.channels || val_manifest.encoding != manifest.encoding ||
+       val_manifest.classes != manifest.classes)) {
+    throw DataError(val_directory, "its image size, encoding or classes differ from " + recipe.data,
+                    "pack both the same way");
+  }
+  if (training) verify_augmentation(Augmentation::parse(recipe.augment), manifest);
+  if (recipe.verify_data) {
+    if (data.train) data.train->check_digests();
+    if (data.val) data.val->check_digests();
   }
   data.shape = describe_data(manifest, training ? data.train->size() : 0, data.val ? data.val->size() : 0);
   data.digest = manifest.digest();

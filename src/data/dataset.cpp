@@ -1,16 +1,12 @@
 #include "renai/data/dataset.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 #include <system_error>
 
+#include "positioned_file.hpp"
 #include "renai/base/check.hpp"
-#include "renai/base/descriptor.hpp"
+#include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "shard_file.hpp"
@@ -24,41 +20,35 @@ struct OpenShard {
   fs::path path;
   std::int64_t first = 0;  ///< Global index of sample 0.
   std::int64_t raw_offset = -1;
-  Descriptor raw;
+  PositionedFile raw;
   std::optional<ShardFile> converted;
+  std::vector<std::uint64_t> offsets;  ///< Of encoded images.
+  std::vector<std::uint64_t> digests;  ///< Of samples, where reads are checked.
 };
 
-[[noreturn]] void fail_sample(const OpenShard& shard, std::int64_t index, const std::string& why) {
-  throw DataError("reading sample " + std::to_string(index) + " of shard " + shard.path.string(), why,
-                  "make the shard again");
-}
-
 void open_raw(OpenShard& shard, const ShardFile& file) {
-  shard.raw = Descriptor(::open(shard.path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (!shard.raw || ::fstat(shard.raw.get(), &status) != 0) {
-    throw ResourceError("opening " + shard.path.string(), std::generic_category().message(errno),
-                        "check permissions and the limit of open files");
-  }
+  shard.raw = PositionedFile(shard.path);
   shard.raw_offset = file.raw_offset();
-  if (status.st_size < shard.raw_offset + file.samples() * file.sample_bytes()) {
+  const std::int64_t image_bytes = file.encoded() ? file.encoded_bytes() : file.samples() * file.sample_bytes();
+  if (shard.raw.size_bytes() < shard.raw_offset + image_bytes) {
     throw DataError("shard " + shard.path.string(),
-                    "it is truncated: " + std::to_string(status.st_size) + " bytes are too few for its " +
+                    "it is truncated: " + std::to_string(shard.raw.size_bytes()) + " bytes are too few for its " +
                         std::to_string(file.samples()) + " images",
                     "copy or make it again");
   }
 }
 
-void read_raw(const OpenShard& shard, std::int64_t index, std::span<std::byte> out) {
-  std::int64_t at = shard.raw_offset + index * static_cast<std::int64_t>(out.size());
-  while (!out.empty()) {
-    const ssize_t got = ::pread(shard.raw.get(), out.data(), out.size(), at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_sample(shard, index, std::generic_category().message(errno));
-    if (got == 0) fail_sample(shard, index, "the file ends before it (truncated while open)");
-    out = out.subspan(static_cast<std::size_t>(got));
-    at += got;
+OpenShard open_shard(ShardFile file, std::int64_t first) {
+  OpenShard shard;
+  shard.path = file.path();
+  shard.first = first;
+  if (file.encoded()) shard.offsets = file.read_offsets();
+  if (file.raw_offset() >= 0) {
+    open_raw(shard, file);
+  } else {
+    shard.converted.emplace(std::move(file));
   }
+  return shard;
 }
 
 const SplitInfo& require_split(const Manifest& manifest, const fs::path& directory, const std::string& split) {
@@ -77,6 +67,7 @@ struct Dataset::Impl {
   std::vector<OpenShard> shards;
   std::vector<std::int32_t> labels;
   std::int64_t sample_bytes = 0;
+  bool encoded = false;
 
   const OpenShard& shard_of(std::int64_t sample) const {
     const auto after = std::upper_bound(shards.begin(), shards.end(), sample,
@@ -100,27 +91,17 @@ Dataset Dataset::open(const fs::path& directory, const std::string& split) {
   impl->directory = directory;
   impl->manifest = load_manifest(directory);
   const Manifest& manifest = impl->manifest;
-  impl->sample_bytes = manifest.height * manifest.width * manifest.channels;
-  if (manifest.encoding != kRawEncoding) {
-    throw DataError("data set " + directory.string(), "its images are encoded; this version trains on raw images",
-                    "pack it with --encoding raw");
-  }
+  impl->encoded = manifest.encoding != kRawEncoding;
+  impl->sample_bytes = impl->encoded ? 0 : manifest.height * manifest.width * manifest.channels;
   const SplitInfo& info = require_split(manifest, directory, split);
+  allow_open_files(static_cast<std::int64_t>(info.shards.size()));
   for (const ShardInfo& entry : info.shards) {
     ShardFile file = ShardFile::open(directory / entry.file);
     file.check_against(manifest, split, entry);
     const auto labels = file.read_labels(static_cast<std::int64_t>(manifest.classes.size()));
     if (labels.empty()) continue;
-    OpenShard shard;
-    shard.path = file.path();
-    shard.first = static_cast<std::int64_t>(impl->labels.size());
-    if (file.raw_offset() >= 0) {
-      open_raw(shard, file);
-    } else {
-      shard.converted.emplace(std::move(file));
-    }
+    impl->shards.push_back(open_shard(std::move(file), static_cast<std::int64_t>(impl->labels.size())));
     impl->labels.insert(impl->labels.end(), labels.begin(), labels.end());
-    impl->shards.push_back(std::move(shard));
   }
   if (impl->labels.empty()) {
     throw DataError("split '" + split + "' of data set " + directory.string(), "it is empty",
@@ -132,6 +113,7 @@ Dataset Dataset::open(const fs::path& directory, const std::string& split) {
 const Manifest& Dataset::manifest() const { return impl_->manifest; }
 const fs::path& Dataset::directory() const { return impl_->directory; }
 std::int64_t Dataset::size() const { return static_cast<std::int64_t>(impl_->labels.size()); }
+bool Dataset::encoded() const { return impl_->encoded; }
 std::int64_t Dataset::sample_bytes() const { return impl_->sample_bytes; }
 
 std::int32_t Dataset::label(std::int64_t sample) const {
@@ -139,16 +121,51 @@ std::int32_t Dataset::label(std::int64_t sample) const {
   return impl_->labels[static_cast<std::size_t>(sample)];
 }
 
+std::int64_t Dataset::stored_bytes(std::int64_t sample) const {
+  if (!impl_->encoded) return impl_->sample_bytes;
+  RENAI_CHECK(sample >= 0 && sample < size(), "a sample lies in the set");
+  const OpenShard& shard = impl_->shard_of(sample);
+  const auto index = static_cast<std::size_t>(sample - shard.first);
+  return static_cast<std::int64_t>(shard.offsets[index + 1] - shard.offsets[index]);
+}
+
 void Dataset::read(std::int64_t sample, std::span<std::byte> out) const {
   RENAI_CHECK(sample >= 0 && sample < size(), "a sample lies in the set");
-  RENAI_CHECK(static_cast<std::int64_t>(out.size()) == impl_->sample_bytes, "a sample fits its place exactly");
+  RENAI_CHECK(static_cast<std::int64_t>(out.size()) == stored_bytes(sample), "a sample fits its place exactly");
   const OpenShard& shard = impl_->shard_of(sample);
   const std::int64_t index = sample - shard.first;
+  const std::int64_t begin = impl_->encoded
+                                 ? static_cast<std::int64_t>(shard.offsets[static_cast<std::size_t>(index)])
+                                 : index * impl_->sample_bytes;
   if (shard.raw_offset >= 0) {
-    read_raw(shard, index, out);
+    if (!shard.raw.read(shard.raw_offset + begin, out)) {
+      fail_sample(sample, "the file ends before it (truncated while open)");
+    }
+  } else if (impl_->encoded) {
+    shard.converted->read_encoded(begin, out);
   } else {
     shard.converted->read_images(index, 1, out);
   }
+  if (!shard.digests.empty() && hash64(out) != shard.digests[static_cast<std::size_t>(index)]) {
+    fail_sample(sample, "its bytes are not those that its digest was made of");
+  }
+}
+
+void Dataset::check_digests() {
+  for (OpenShard& shard : impl_->shards) {
+    const ShardFile file = ShardFile::open(shard.path);
+    if (!file.has_sample_digests()) {
+      throw DataError("shard " + shard.path.string(), "it has no sample digests to check its samples against",
+                      "add them with `renai verify --adopt`, or leave --verify-data away");
+    }
+    shard.digests = file.read_sample_digests();
+  }
+}
+
+void Dataset::fail_sample(std::int64_t sample, const std::string& why) const {
+  const OpenShard& shard = impl_->shard_of(sample);
+  throw DataError("reading sample " + std::to_string(sample - shard.first) + " of shard " + shard.path.string(), why,
+                  "copy or make the shard again");
 }
 
 }  // namespace renai

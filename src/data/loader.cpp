@@ -11,6 +11,7 @@
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "sample_stager.hpp"
 
 namespace renai {
 namespace {
@@ -62,19 +63,20 @@ struct Loader::Impl {
   std::int64_t current = 0;  ///< The job whose rows are handed out; all earlier ones have been handed out.
   bool stopping = false;
   std::chrono::nanoseconds waited{0};
+  std::vector<std::unique_ptr<SampleStager>> stagers;  ///< One a thread.
   std::vector<std::thread> threads;
 
   explicit Impl(const LoaderConfig& given) : config(given) {}
   Entry& entry(std::int64_t k) { return ring[static_cast<std::size_t>(k % kQueueDepth)]; }
   Slot slot(std::int64_t k) const { return {config.staging[static_cast<std::size_t>(k % 2)], &config.layout}; }
 
-  void run();
+  void run(SampleStager& stager);
   bool can_open() { return current < submitted && entry(current).stage == Stage::queued && released + 2 > current; }
   bool can_fill() { return current < submitted && entry(current).stage == Stage::filling; }
   void open(std::unique_lock<std::mutex>& lock);
-  void fill_block(std::unique_lock<std::mutex>& lock);
-  std::int64_t fill_rows(const ShardJob& job, const Slot& slot, std::int64_t first, std::int64_t end,
-                         std::int64_t* row) const;
+  void fill_block(SampleStager& stager, std::unique_lock<std::mutex>& lock);
+  std::int64_t fill_rows(SampleStager& stager, const ShardJob& job, const Slot& slot, std::int64_t first,
+                         std::int64_t end, std::int64_t* row) const;
   void finish(std::int64_t k);
 };
 
@@ -113,12 +115,11 @@ void Loader::Impl::open(std::unique_lock<std::mutex>& lock) {
 }
 
 /// Fills rows [first, end); `*row` is the row at work, for the report of a failure. Returns how many are no padding.
-std::int64_t Loader::Impl::fill_rows(const ShardJob& job, const Slot& to, std::int64_t first, std::int64_t end,
-                                     std::int64_t* row) const {
+std::int64_t Loader::Impl::fill_rows(SampleStager& stager, const ShardJob& job, const Slot& to, std::int64_t first,
+                                     std::int64_t end, std::int64_t* row) const {
   const SlotLayout& layout = config.layout;
   const Augmentation none;
   const bool training = job.control.phase == 0;
-  const Augmentation& augmentation = training ? config.augmentation : none;
   const std::int64_t rows = job.sampler->rows(job.batch);
   const std::int64_t h = job.h > 0 ? job.h : layout.h, w = job.w > 0 ? job.w : layout.w;
   const ShardMix mix =
@@ -139,15 +140,14 @@ std::int64_t Loader::Impl::fill_rows(const ShardJob& job, const Slot& to, std::i
     ++valid;
     to.labels()[r] = job.dataset->label(sample);
     to.weights()[r] = 1.0f;
-    to.params()[r] = draw_params(augmentation, layout.h, layout.w, config.seed, job.epoch, sample);
+    stager.stage(job, sample, to.params()[r], image);
     if (training) to.params()[r].erase_box = draw_erasing(config.erasing, h, w, config.seed, job.epoch, sample);
     apply_mix(mix, rows, r, to.params()[r]);
-    job.dataset->read(sample, image);
   }
   return valid;
 }
 
-void Loader::Impl::fill_block(std::unique_lock<std::mutex>& lock) {
+void Loader::Impl::fill_block(SampleStager& stager, std::unique_lock<std::mutex>& lock) {
   const std::int64_t k = current;
   Entry& job = entry(k);
   const std::int64_t share = job.rows / (2 * config.threads) + 1;
@@ -162,7 +162,7 @@ void Loader::Impl::fill_block(std::unique_lock<std::mutex>& lock) {
   std::int64_t row = first, valid = 0;
   std::exception_ptr failure;
   try {
-    valid = fill_rows(job.job, slot(k), first, end, &row);
+    valid = fill_rows(stager, job.job, slot(k), first, end, &row);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -188,7 +188,7 @@ void Loader::Impl::finish(std::int64_t k) {
   staged.notify_all();
 }
 
-void Loader::Impl::run() {
+void Loader::Impl::run(SampleStager& stager) {
   std::unique_lock<std::mutex> lock(mutex);
   for (;;) {
     work.wait(lock, [this] { return stopping || can_open() || can_fill(); });
@@ -196,7 +196,7 @@ void Loader::Impl::run() {
     if (can_open()) {
       open(lock);
     } else {
-      fill_block(lock);
+      fill_block(stager, lock);
     }
   }
 }
@@ -207,10 +207,13 @@ Loader::Loader(const LoaderConfig& config) : impl_(std::make_unique<Impl>(config
                     "use 1 or more");
   }
   RENAI_CHECK(config.staging[0] != nullptr && config.staging[1] != nullptr, "both staging buffers exist");
+  for (int i = 0; i < config.threads; ++i) impl_->stagers.push_back(std::make_unique<SampleStager>(impl_->config));
   impl_->threads.resize(static_cast<std::size_t>(config.threads));
   std::size_t started = 0;
   try {
-    for (; started < impl_->threads.size(); ++started) impl_->threads[started] = std::thread([this] { impl_->run(); });
+    for (; started < impl_->threads.size(); ++started) {
+      impl_->threads[started] = std::thread([this, started] { impl_->run(*impl_->stagers[started]); });
+    }
   } catch (const std::system_error& error) {
     impl_->threads.resize(started);
     stop();
@@ -235,7 +238,9 @@ std::int64_t Loader::submit(const ShardJob& job) {
   RENAI_CHECK(job.dataset != nullptr && job.sampler != nullptr, "a job names its data set and sampler");
   const SlotLayout& layout = impl_->config.layout;
   const Manifest& manifest = job.dataset->manifest();
-  if (manifest.height != layout.h || manifest.width != layout.w || manifest.channels != layout.c) {
+  const bool encoded = job.dataset->encoded();
+  RENAI_CHECK(!encoded || (job.h > 0 && job.w > 0), "the network's input is known where images differ in size");
+  if ((!encoded && (manifest.height != layout.h || manifest.width != layout.w)) || manifest.channels != layout.c) {
     throw DataError("data set " + job.dataset->directory().string(),
                     "its images are " + std::to_string(manifest.height) + "x" + std::to_string(manifest.width) + "x" +
                         std::to_string(manifest.channels) + ", the staging buffers are made for " + layout.str(),

@@ -5,6 +5,7 @@
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/data/loader.hpp"
 #include "renai/model/adjust.hpp"
 #include "renai/train/freeze.hpp"
 
@@ -67,6 +68,19 @@ std::int64_t largest_rows(std::span<const CompileSpec> specs) {
   return rows;
 }
 
+/// Room for the stored images, or for what is decoded of images that differ in size.
+SlotLayout slot_layout(std::span<const CompileSpec> specs, const DataShape& data) {
+  std::int64_t h = data.h, w = data.w;
+  if (data.encoded) {
+    h = w = 1;
+    for (const CompileSpec& spec : specs) {
+      h = std::max(h, staged_extent(spec.shape.h));
+      w = std::max(w, staged_extent(spec.shape.w));
+    }
+  }
+  return SlotLayout::make(largest_rows(specs), h, w, data.c);
+}
+
 std::int64_t scratch_bytes(const ComputationGraph& graph, std::span<const Shape> shapes,
                            const Communicator& communicator) {
   if (communicator.world_size() == 1) return 0;
@@ -90,6 +104,7 @@ DataShape describe_data(const Manifest& manifest, std::int64_t train_samples, st
   shape.h = manifest.height;
   shape.w = manifest.width;
   shape.c = manifest.channels;
+  shape.encoded = manifest.encoding != "raw";
   shape.classes = static_cast<std::int64_t>(manifest.classes.size());
   for (std::size_t i = 0; i < 4; ++i) {
     shape.normalization.mean[i] = static_cast<float>(manifest.mean[i]);
@@ -161,7 +176,7 @@ Blueprint make_blueprint(const Recipe& recipe, const DataShape& data, Backend& b
   KernelBook book = backend.survey(graph, shapes, specs);
   verify(book, graph, static_cast<int>(specs.size()));
 
-  const SlotLayout slot = SlotLayout::make(largest_rows(specs), data.h, data.w, data.c);
+  const SlotLayout slot = slot_layout(specs, data);
   PlanRequest plan_request;
   plan_request.graph = &graph;
   plan_request.book = &book;

@@ -245,6 +245,8 @@ void verify_numbers(const Recipe& r) {
   require(r.bn_momentum >= 0.0 && r.bn_momentum <= 1.0, "bn-momentum", toml_number(r.bn_momentum), "must lie in [0, 1]",
           "use for example 0.1");
   require_at_least<std::int64_t>("val-resolution", r.val_resolution, 0);
+  require(r.val_crop == 0.0 || (r.val_crop >= 0.01 && r.val_crop <= 1.0), "val-crop", toml_number(r.val_crop),
+          "it must be 0 or lie between 0.01 and 1", "use for example 0.875");
   require(r.bucket_mib > 0.0, "bucket-mib", toml_number(r.bucket_mib), "must be above 0", "use for example 4");
   require_at_least<std::int64_t>("verify-every", r.verify_every, 0);
   require_at_least<std::int64_t>("checkpoint-every", r.checkpoint_every, 0);

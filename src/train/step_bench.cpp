@@ -32,7 +32,7 @@ struct Bench {
                               recipe.accumulate}),
         loader(LoaderConfig{blueprint.slot, engine.staging(), recipe.loader_threads,
                             Augmentation::parse(recipe.augment), recipe.seed, Mixing{recipe.mixup, recipe.cutmix},
-                            recipe.random_erasing}),
+                            recipe.random_erasing, recipe.val_crop}),
         schedule(*(schedule_owner = std::make_unique<StepSchedule>(engine, recipe, TaskData{&dataset, nullptr},
                                                                    &sampler, nullptr, loader))) {
     initialize_state(engine, recipe.seed);

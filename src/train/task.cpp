@@ -68,6 +68,7 @@ struct DeepLearningTask::Impl {
     config.augmentation = Augmentation::parse(recipe.augment);
     config.mixing = {recipe.mixup, recipe.cutmix};
     config.erasing = recipe.random_erasing;
+    config.val_crop = recipe.val_crop;
     config.seed = recipe.seed;
     loader = std::make_unique<Loader>(config);
     schedule = std::make_unique<StepSchedule>(*engine, recipe, options.data, train_sampler ? &*train_sampler : nullptr,

@@ -14,7 +14,8 @@ namespace renai {
 struct ShardInfo {
   std::string file;
   std::int64_t samples = 0;
-  std::string digest;  ///< XXH3-128 of the shard's logical content (labels, then images), 32 hex digits.
+  /// XXH3-128 of the shard's logical content (labels, then offsets of encoded images, then images), 32 hex digits.
+  std::string digest;
 };
 struct SplitInfo {
   std::string name;  ///< "train", "val"
@@ -23,8 +24,8 @@ struct SplitInfo {
 };
 struct Manifest {
   int format_version = 1;
-  std::string name, encoding = "raw";
-  std::int64_t height = 0, width = 0, channels = 0;
+  std::string name, encoding = "raw";                ///< Or "jpeg".
+  std::int64_t height = 0, width = 0, channels = 0;  ///< jpeg: the network input meant, as images differ in size; 3.
   std::vector<std::string> classes;
   std::array<double, 4> mean{}, std{};  ///< By channel, uint8 scale, of the training split.
   std::vector<SplitInfo> splits;
@@ -36,7 +37,8 @@ Manifest load_manifest(const std::filesystem::path& directory);
 void save_manifest(const Manifest& manifest, const std::filesystem::path& directory);
 
 /// A split, opened and checked (shards present, complete, counts and shapes as the manifest says, every label in
-/// range). Reads are thread-safe and take no library lock for raw contiguous shards.
+/// range). Reads are thread-safe and take no library lock for contiguous shards. A read that a disk or network fails is
+/// tried again for some seconds.
 class Dataset {
  public:
   /// Errors: DataError naming shard and reason; UserError when the directory or split does not exist.
@@ -48,10 +50,17 @@ class Dataset {
   const Manifest& manifest() const;
   const std::filesystem::path& directory() const;
   std::int64_t size() const;
-  std::int64_t sample_bytes() const;  ///< h * w * c
+  bool encoded() const;               ///< Whether samples are JPEG images rather than pixels.
+  std::int64_t sample_bytes() const;  ///< h * w * c; 0 for an encoded set
+  std::int64_t stored_bytes(std::int64_t sample) const;
   std::int32_t label(std::int64_t sample) const;
-  /// Pixels HWC of one sample into `out` (sample_bytes). Errors: DataError naming shard and sample.
+  /// Pixels HWC of one sample, or its encoded image, into `out` (stored_bytes). Errors: DataError naming shard and
+  /// sample; ResourceError naming file, offset and the system's reason.
   void read(std::int64_t sample, std::span<std::byte> out) const;
+  /// From now on every read is compared with the shard's sample digests. Errors: DataError naming a shard without.
+  void check_digests();
+  /// Throws DataError naming shard and sample.
+  [[noreturn]] void fail_sample(std::int64_t sample, const std::string& why) const;
 
  private:
   struct Impl;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "renai/data/augmentation.hpp"
 #include "renai/data/dataset.hpp"
 #include "renai/data/mixing.hpp"
 #include "renai/data/sampler.hpp"
@@ -16,17 +17,13 @@
 
 namespace renai {
 
-/// Training augmentation of raw images: random crop after padding, random left-right flip.
-struct Augmentation {
-  std::int64_t pad = 0;  ///< Pixels of border on each side before the crop; 0: no crop.
-  bool flip = false;
-  /// "none", "flip", "crop4", "crop4,flip". Errors: UserError with the nearest known word.
-  static Augmentation parse(const std::string& text);
-  std::string str() const;
-};
-/// Parameters of one sample: a pure function of (seed, epoch, sample id).
-SampleParams draw_params(const Augmentation& augmentation, std::int64_t h, std::int64_t w, std::uint64_t seed,
-                         std::int64_t epoch, std::int64_t sample);
+/// Capacity on each side that staged images of an encoded set need for a network input of this extent: room for the
+/// reduced-size decoding that is not smaller than it.
+constexpr std::int64_t staged_extent(std::int64_t network_extent) { return (3 * network_extent + 1) / 2; }
+
+/// Errors: UserError when the set has no such images: padded crops of images that differ in size, colours of images
+/// without three channels.
+void verify_augmentation(const Augmentation& augmentation, const Manifest& manifest);
 
 /// One shard to stage. `control` is copied to the buffer; rows, valid_rows are filled in by the loader.
 struct ShardJob {
@@ -34,7 +31,7 @@ struct ShardJob {
   const Sampler* sampler = nullptr;
   std::int64_t epoch = 0, batch = 0;
   int shard = 0;
-  std::int64_t h = 0, w = 0;  ///< The network's input, in which boxes lie; 0: the stored image's size.
+  std::int64_t h = 0, w = 0;  ///< The network's input, in which boxes lie; 0: the stored image's size (raw sets only).
   ControlBlock control;
 };
 
@@ -45,11 +42,12 @@ struct LoaderConfig {
   Augmentation augmentation;  ///< Applied in training only, as mixing and erasing are.
   std::uint64_t seed = 0;
   Mixing mixing{};
-  double erasing = 0;  ///< Probability that a box of a sample is erased.
+  double erasing = 0;   ///< Probability that a box of a sample is erased.
+  double val_crop = 0;  ///< What validation shows, see centre_box(); 0: all of a raw image, 0.875 of an encoded one.
 };
 
 /// Job k goes to buffer k % 2. `submit` queues (at most `kQueueDepth` ahead), `wait` blocks until job k is staged,
-/// `release` says when its buffer may be filled again. No allocation after construction.
+/// `release` says when its buffer may be filled again. No allocation after construction, but for what libjpeg needs.
 class Loader {
  public:
   static constexpr int kQueueDepth = 8;

@@ -20,6 +20,7 @@ namespace renai {
 struct DataShape {
   std::int64_t train_samples = 0, val_samples = 0;
   std::int64_t h = 0, w = 0, c = 0;
+  bool encoded = false;  ///< Images differ in size; h and w are the network input that the set is meant for.
   std::int64_t classes = 0;
   InputParams normalization;
 };

@@ -41,7 +41,8 @@ struct Recipe : RecipeValues {
     f("bn-weight-decay", r.bn_weight_decay, "decay batch-norm parameters and biases too", true);
     visit_schedule(r, f);
     f("label-smoothing", r.label_smoothing, "share of the label spread over all classes", true);
-    f("augment", r.augment, "none, flip, crop4, or a list such as crop4,flip", true);
+    f("augment", r.augment, "none, or a list of flip, cropN, resized-crop, colour, such as resized-crop,flip,colour0.4",
+      true);
     visit_regularisation(r, f);
     f("clip-norm", r.clip_norm, "largest global gradient norm (0: off)", true);
     f("ema", r.ema, "decay of an exponential moving average of weights and running statistics (0: off)", true);
@@ -50,6 +51,10 @@ struct Recipe : RecipeValues {
     f("bn-momentum", r.bn_momentum, "share of a step in batch norm's running statistics (0: each layer's own)", true);
     f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
     f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
+    f("val-crop", r.val_crop,
+      "share of the shorter side that validation sees, 0.875: as resizing to 256 and cropping 224 (default: that for "
+      "JPEG images, all of raw ones)",
+      true);
     f("seed", r.seed, "seed of weights, order and augmentation", true);
     f("reduce", r.reduce,
       "tree: one fixed reduction tree, the same bits on any number of ranks; fast: the GPU library's own all-reduce",
@@ -68,6 +73,7 @@ struct Recipe : RecipeValues {
     f("init-from", r.init_from, "checkpoint or HDF5 file to take the first weights from", false);
     f("threads", r.threads, "compute threads of a rank (a constant of the run, never the core count)", true);
     f("loader-threads", r.loader_threads, "input threads of a rank", false);
+    f("verify-data", r.verify_data, "compare each sample read with its digest", false);
     f("log-every", r.log_every, "steps between metrics lines", false);
     f("watchdog-seconds", r.watchdog_seconds, "longest wait for another rank", false);
     f("max-bad-steps", r.max_bad_steps, "give up after this many consecutive non-finite steps", true);

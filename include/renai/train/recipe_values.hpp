@@ -56,6 +56,7 @@ struct RecipeValues {
   double bn_momentum = 0.0;
   std::string resolution;
   std::int64_t val_resolution = 0;
+  double val_crop = 0;
   std::uint64_t seed = 1;
   std::string reduce = "tree";
   std::string kernel_search = "heuristic";
@@ -70,6 +71,7 @@ struct RecipeValues {
   std::string init_from;
   int threads = 1;
   int loader_threads = 1;
+  bool verify_data = false;
   std::int64_t log_every = 50;
   double watchdog_seconds = 60;
   std::int64_t max_bad_steps = 20;
