@@ -24,13 +24,15 @@ void set_box(const PixelBox& box, SampleParams& params) {
 void verify_augmentation(const Augmentation& augmentation, const Manifest& manifest) {
   const std::string option = "--augment " + augmentation.str();
   if (augmentation.pad > 0 && manifest.encoding == "jpeg") {
-    throw UserError(option, "the images of data set " + manifest.name + " differ in size, so a border of some pixels " +
-                                "means something else for each",
+    throw UserError(option,
+                    "the images of data set " + manifest.name + " differ in size, so a border of some pixels " +
+                        "means something else for each",
                     "use resized-crop");
   }
   if (augmentation.colour > 0.0 && manifest.channels != 3) {
-    throw UserError(option, "the images of data set " + manifest.name + " have " + std::to_string(manifest.channels) +
-                                " channels; colours need 3",
+    throw UserError(option,
+                    "the images of data set " + manifest.name + " have " + std::to_string(manifest.channels) +
+                        (manifest.channels == 1 ? " channel; colours need 3" : " channels; colours need 3"),
                     "leave 'colour' away");
   }
 }
