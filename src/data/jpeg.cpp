@@ -22,6 +22,8 @@ namespace {
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr unsigned kWholeMarker = 0xFFFF;
+/// Rows that begin at a multiple of this libjpeg-turbo writes past the caches, from where they are slow to read back.
+constexpr std::uintptr_t kVectorBytes = 16;
 
 /// libjpeg's error handler, first, and what ours needs.
 struct ErrorState {
@@ -62,7 +64,7 @@ struct JpegDecoder::Impl {
   JDIMENSION first_x = 0;          ///< Scaled pixel at which libjpeg's rows begin.
   std::uint8_t* target = nullptr;  ///< The region, as stored.
   std::int64_t target_row_bytes = 0;
-  std::vector<std::uint8_t> line;    ///< One row from libjpeg.
+  std::vector<std::uint8_t> line;    ///< Room for one row from libjpeg.
   std::vector<std::uint8_t> region;  ///< The region, before it is turned.
   std::vector<std::uint32_t> sums;   ///< Of the rows that become one.
 
@@ -124,10 +126,11 @@ struct JpegDecoder::Impl {
 
   void read_rows() {
     JSAMPROW row = line.data();
+    if (reinterpret_cast<std::uintptr_t>(row) % kVectorBytes == 0) ++row;
     for (std::int64_t y = 0; y < scaled.h; ++y) {
       // A source in memory never suspends: one row comes, or an error.
       jpeg_read_scanlines(&info, &row, 1);
-      std::uint8_t* pixels = line.data() + (scaled.x - first_x) * info.output_components;
+      std::uint8_t* pixels = row + (scaled.x - first_x) * info.output_components;
       if (info.output_components == 4) to_rgb(pixels);
       if (average > 1) {
         add_row(pixels, y);
@@ -206,7 +209,7 @@ ImageSize JpegDecoder::decode(const PixelBox& box, const DecodeGoal& goal, std::
   RENAI_CHECK(info.output_components == (inks ? 4 : 3) &&
                   self.first_x + info.output_width >= static_cast<JDIMENSION>(self.scaled.x + self.scaled.w),
               "libjpeg scales to the size that was chosen");
-  self.line.resize(static_cast<std::size_t>(info.output_width) * static_cast<std::size_t>(info.output_components));
+  self.line.resize(static_cast<std::size_t>(info.output_width) * static_cast<std::size_t>(info.output_components) + 1);
   const bool turned = self.orientation != 1;
   if (turned) self.region.resize(static_cast<std::size_t>(3 * scale.region.h * scale.region.w));
   if (self.average > 1) self.sums.assign(static_cast<std::size_t>(3 * scale.region.w), 0);

@@ -1,0 +1,132 @@
+#include "renai/data/stage_bench.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <vector>
+
+// After <cstdio>, which it needs.
+#include <jpeglib.h>
+
+#include "renai/base/error.hpp"
+#include "renai/data/jpeg.hpp"
+#include "renai/data/loader.hpp"
+
+namespace renai {
+namespace {
+
+/// Of this thread, or of the wall: computing is told apart from what other programs take, waiting for a disk is not.
+double seconds_now(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+/// Adds the time from its making to its end to a sum.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* seconds, clockid_t clock = CLOCK_THREAD_CPUTIME_ID)
+      : seconds_(seconds), clock_(clock), start_(seconds_now(clock)) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() { *seconds_ += seconds_now(clock_) - start_; }
+
+ private:
+  double* seconds_;
+  clockid_t clock_;
+  double start_;
+};
+
+/// The shortest loop around libjpeg-turbo that decodes a whole image: the images were decoded before, so that none
+/// fails.
+class BareDecoder {
+ public:
+  BareDecoder() {
+    info_.err = jpeg_std_error(&error_);
+    jpeg_create_decompress(&info_);
+  }
+  BareDecoder(const BareDecoder&) = delete;
+  BareDecoder& operator=(const BareDecoder&) = delete;
+  ~BareDecoder() { jpeg_destroy_decompress(&info_); }
+
+  void decode(const std::vector<std::byte>& bytes, int eighths) {
+    jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+    jpeg_read_header(&info_, TRUE);
+    info_.scale_num = static_cast<unsigned>(eighths);
+    info_.scale_denom = 8;
+    if (info_.num_components == 3) info_.out_color_space = JCS_RGB;
+    jpeg_start_decompress(&info_);
+    const std::size_t row_bytes = std::size_t{info_.output_width} * static_cast<std::size_t>(info_.output_components);
+    pixels_.resize(std::max(pixels_.size(), row_bytes * info_.output_height));
+    while (info_.output_scanline < info_.output_height) {
+      JSAMPROW row = pixels_.data() + row_bytes * info_.output_scanline;
+      jpeg_read_scanlines(&info_, &row, 1);
+    }
+    jpeg_finish_decompress(&info_);
+  }
+
+ private:
+  jpeg_decompress_struct info_{};
+  jpeg_error_mgr error_{};
+  std::vector<std::uint8_t> pixels_;
+};
+
+}  // namespace
+
+StageTimes time_stages(const Dataset& dataset, const Augmentation& augmentation, std::int64_t size,
+                       std::int64_t samples) {
+  if (!dataset.encoded()) {
+    throw UserError("timing the stages of data set " + dataset.directory().string(), "its images are pixels already",
+                    "give a set of JPEG images");
+  }
+  const std::int64_t extent = staged_extent(size), row_bytes = 3 * extent;
+  const DecodeGoal goal{size, size, extent, extent};
+  JpegDecoder decoder;
+  BareDecoder bare;
+  std::vector<std::byte> bytes, pixels(static_cast<std::size_t>(extent * row_bytes));
+  StageTimes times;
+  for (; times.samples < samples; ++times.samples) {
+    const std::int64_t sample = times.samples % dataset.size();
+    bytes.resize(static_cast<std::size_t>(dataset.stored_bytes(sample)));
+    times.stored_bytes += dataset.stored_bytes(sample);
+    {
+      const Stopwatch watch(&times.read_seconds, CLOCK_MONOTONIC);
+      dataset.read(sample, bytes);
+    }
+    try {
+      SampleParams params;
+      ImageSize image, region;
+      {
+        const Stopwatch watch(&times.decode_seconds);
+        image = decoder.open(bytes);
+        params = draw_params(augmentation, image.h, image.w, 1, times.samples / dataset.size(), sample);
+        region = decoder.decode({params.crop_y, params.crop_x, params.crop_h, params.crop_w}, goal, pixels.data(),
+                                row_bytes);
+      }
+      times.staged_pixels += region.h * region.w;
+      if (augmentation.colour > 0.0) {
+        const Stopwatch watch(&times.colour_seconds);
+        const double grey = mean_grey(reinterpret_cast<const std::uint8_t*>(pixels.data()), region.h, region.w,
+                                      row_bytes, {0, 0, region.h, region.w});
+        apply_colour(draw_colour(augmentation, 1, 0, sample), grey, params);
+      }
+      const PixelBox whole{0, 0, image.h, image.w};
+      {
+        const Stopwatch watch(&times.whole_seconds);
+        decoder.open(bytes);
+        decoder.decode(whole, goal, pixels.data(), row_bytes);
+      }
+      {
+        const Stopwatch watch(&times.bare_seconds);
+        bare.decode(bytes, choose_scale(image, whole, goal).eighths);
+      }
+      const Stopwatch watch(&times.bare_full_seconds);
+      bare.decode(bytes, 8);
+    } catch (const JpegError& error) {
+      dataset.fail_sample(sample, std::string("its JPEG image cannot be decoded: ") + error.what());
+    }
+  }
+  return times;
+}
+
+}  // namespace renai
