@@ -51,6 +51,8 @@ class CommandLine {
   void add_train();
   void add_eval();
   void add_pack();
+  void add_pack_folder(CLI::App& folder, const std::function<void(CLI::App*)>& add_division);
+  void add_pack_hdf5(CLI::App& hdf5);
   void add_files();
   void add_atlas();
   void add_bench();
@@ -120,18 +122,33 @@ void CommandLine::add_pack() {
       return command_pack(*world, request_.pack);
     });
     command->add_option("--out", request_.pack.options.out, "directory of the data set")->required();
-    command->add_option("--shard-samples", request_.pack.options.shard_samples, "samples of a shard")
-        ->capture_default_str();
+    command->add_option("--shard-samples", request_.pack.shard_samples,
+                        "samples of a shard (default: 8192; folder: 2048)");
     command->add_flag("--overwrite", request_.pack.options.overwrite, "replace a complete data set");
     return command;
+  };
+  const auto add_division = [&](CLI::App* command) {
+    SplitDivision& division = request_.pack.options.division;
+    command->add_option(
+        "--val-fraction", division.fraction,
+        "share of the training samples that becomes the validation split, by a hash of each name or number");
+    command->add_option("--val-every", division.every,
+                        "every N-th sample (of a class, for folders) becomes validation");
+    command->add_option("--split-seed", division.seed, "seed of that hash and of a folder's order")
+        ->capture_default_str();
   };
   const auto add_files_kind = [&](const char* kind, const char* description, const char* input) {
     CLI::App* command = add_kind(kind, description);
     command->add_option("INPUT", request_.pack.input, input)->required();
     command->add_option("--class-names", request_.pack.options.classes, "text file with one class name a line");
+    add_division(command);
+    return command;
   };
   add_files_kind("idx", "MNIST-style IDX files, plain or gzip", "directory with the IDX files");
   add_files_kind("cifar", "CIFAR-10 or CIFAR-100 binary files", "directory with the .bin files");
+  add_pack_hdf5(*add_files_kind("hdf5", "any HDF5 file with an array of images and one of labels", "HDF5 file"));
+  add_pack_folder(*add_kind("folder", "images in one folder a class, or train/ and val/ that hold those"),
+                  add_division);
   CLI::App* synthetic = add_kind("synthetic", "learnable random images");
   SyntheticOptions& options = request_.pack.synthetic;
   synthetic->add_option("--train", options.train, "training samples")->capture_default_str();
@@ -141,6 +158,54 @@ void CommandLine::add_pack() {
   synthetic->add_option("--channels", options.channels, "image channels, 1 to 4")->capture_default_str();
   synthetic->add_option("--classes", options.classes, "classes")->capture_default_str();
   synthetic->add_option("--seed", options.seed, "seed")->capture_default_str();
+}
+
+void CommandLine::add_pack_folder(CLI::App& folder, const std::function<void(CLI::App*)>& add_division) {
+  FolderOptions& options = request_.pack.folder;
+  folder.add_option("INPUT", request_.pack.input, "folder of the classes' folders, or of train/ and val/")->required();
+  folder
+      .add_option("--encoding", request_.pack.encoding,
+                  "jpeg: the bytes of JPEG files as they are, PNG encoded at quality 95, 4:4:4; raw: pixels")
+      ->check(CLI::IsMember({"jpeg", "raw"}))
+      ->capture_default_str();
+  folder.add_option(
+      "--size", request_.pack.size,
+      "jpeg: the network input that the set is meant for; raw: height and width that images are resized and "
+      "cropped to (default: 224; raw: 256)");
+  folder.add_flag("--skip-bad", options.skip_bad, "leave out files that cannot be used and list them in skipped.txt");
+  folder
+      .add_option("--order", request_.pack.order,
+                  "of training samples: shuffled once, so that every shard holds a bit of "
+                  "everything, or sorted by path")
+      ->check(CLI::IsMember({"shuffled", "sorted"}))
+      ->capture_default_str();
+  folder.add_option("--threads", request_.pack.threads, "decoding threads of a rank (default: its share of the cores)")
+      ->check(CLI::PositiveNumber);
+  add_division(&folder);
+}
+
+void CommandLine::add_pack_hdf5(CLI::App& hdf5) {
+  Hdf5Options& options = request_.pack.hdf5;
+  hdf5.add_option("--images", options.images, "dataset with the images: integers 0 to 255, or floating point")
+      ->capture_default_str();
+  hdf5.add_option("--labels", options.labels, "dataset with the labels: one number a row, or one-hot rows")
+      ->capture_default_str();
+  hdf5.add_option("--val-file", options.val_file, "HDF5 file with the validation samples");
+  hdf5.add_option("--val-images", options.val_images, "dataset with the validation images (default: as --images)");
+  hdf5.add_option("--val-labels", options.val_labels, "dataset with their labels (default: as --labels)");
+  hdf5.add_option("--layout", options.layout,
+                  "nhwc, nchw, flat (a row of pixels an image) or flat-chw (planes); auto: the "
+                  "only one that the shape allows")
+      ->check(CLI::IsMember({"auto", "nhwc", "nchw", "flat", "flat-chw"}))
+      ->capture_default_str();
+  hdf5.add_option("--scale", options.scale,
+                  "of floating-point images: unit (0 to 1) or byte (0 to 255); auto: the only one "
+                  "that the values allow")
+      ->check(CLI::IsMember({"auto", "unit", "byte"}))
+      ->capture_default_str();
+  hdf5.add_option("--height", options.height, "height of flat images");
+  hdf5.add_option("--width", options.width, "width of flat images");
+  hdf5.add_option("--channels", options.channels, "channels of flat images (default: what the shape leaves)");
 }
 
 void CommandLine::add_files() {

@@ -49,6 +49,11 @@ struct PackArguments {
   std::string kind, input;
   PackOptions options;
   SyntheticOptions synthetic;
+  FolderOptions folder;
+  Hdf5Options hdf5;
+  std::string encoding = "jpeg", order = "shuffled";
+  std::int64_t shard_samples = 0, size = 0;  ///< 0: the kind's default.
+  int threads = 0;                           ///< 0: the rank's share of the cores.
 };
 int command_pack(World& world, PackArguments arguments);
 

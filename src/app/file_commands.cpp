@@ -92,25 +92,4 @@ int command_trace_diff(const std::string& a, const std::string& b) {
   return difference.identical ? 0 : 1;
 }
 
-int command_pack(World& world, PackArguments arguments) {
-  PackOptions& options = arguments.options;
-  options.rank = world.rank();
-  options.world_size = world.world_size();
-  options.gather = [&world](const std::string& text) { return world.control().all_gather(text, "packing"); };
-  Manifest manifest;
-  if (arguments.kind == "idx") manifest = pack_idx(arguments.input, options);
-  if (arguments.kind == "cifar") manifest = pack_cifar(arguments.input, options);
-  if (arguments.kind == "synthetic") manifest = pack_synthetic(arguments.synthetic, options);
-  world.control().barrier("the end of packing");
-  if (world.rank() != 0) return 0;
-  for (const SplitInfo& split : manifest.splits) {
-    std::printf("%s: %lld samples of %lldx%lldx%lld in %zu shards\n", split.name.c_str(),
-                static_cast<long long>(split.samples()), static_cast<long long>(manifest.height),
-                static_cast<long long>(manifest.width), static_cast<long long>(manifest.channels), split.shards.size());
-  }
-  std::printf("%zu classes, digest %s, in %s\n", manifest.classes.size(), manifest.digest().c_str(),
-              options.out.c_str());
-  return 0;
-}
-
 }  // namespace renai

@@ -58,6 +58,7 @@ void read_records(const RecordFiles& files, std::int64_t first, std::span<std::i
                       "fetch the file again");
     }
     labels[i] = static_cast<unsigned char>(record[static_cast<std::size_t>(files.label_bytes - 1)]);
+    if (images.empty()) continue;
     const char* planes = record.data() + files.label_bytes;
     std::byte* pixels = images.data() + static_cast<std::int64_t>(i) * kSampleBytes;
     for (std::int64_t at = 0; at < kPlaneBytes; ++at) {
@@ -99,7 +100,8 @@ Manifest pack_cifar(const fs::path& input, const PackOptions& options) {
   }
   source.splits.push_back(make_split("train", open_records(train, label_bytes)));
   if (fs::exists(val.front())) source.splits.push_back(make_split("val", open_records(val, label_bytes)));
-  return write_dataset(source, options);
+  source.settings = setting("kind", "cifar") + setting("input", input.string());
+  return write_dataset(std::move(source), options);
 }
 
 }  // namespace renai

@@ -153,7 +153,8 @@ Manifest pack_idx(const fs::path& input, const PackOptions& options) {
   const std::int64_t sample_bytes = source.height * source.width * source.channels;
   source.splits.push_back(make_split("train", train, sample_bytes));
   if (val) source.splits.push_back(make_split("val", val, sample_bytes));
-  return write_dataset(source, options);
+  source.settings = setting("kind", "idx") + setting("input", input.string());
+  return write_dataset(std::move(source), options);
 }
 
 }  // namespace renai

@@ -85,7 +85,8 @@ Manifest pack_synthetic(const SyntheticOptions& synthetic, const PackOptions& op
   };
   make_split("train", synthetic.train, 0);
   if (synthetic.val > 0) make_split("val", synthetic.val, 1);
-  return write_dataset(source, options);
+  source.settings = setting("kind", "synthetic") + setting("seed", std::to_string(synthetic.seed));
+  return write_dataset(std::move(source), options);
 }
 
 }  // namespace renai

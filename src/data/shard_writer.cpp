@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "pack_journal.hpp"
 #include "renai/base/error.hpp"
 #include "renai/io/atomic_file.hpp"
 #include "shard_content.hpp"
@@ -12,13 +13,6 @@ namespace renai {
 namespace {
 
 std::int64_t sample_bytes_of(const PackSource& source) { return source.height * source.width * source.channels; }
-
-std::string shard_name(const std::string& split, std::int64_t index, std::int64_t count) {
-  char numbers[64];
-  std::snprintf(numbers, sizeof(numbers), "-%05lld-of-%05lld.h5", static_cast<long long>(index),
-                static_cast<long long>(count));
-  return split + numbers;
-}
 
 /// Calls `use(first, labels, images)` for blocks of the shard's samples; `first` counts from the shard's start.
 template <typename Use>
@@ -36,13 +30,10 @@ void for_each_block(const PackSource& source, const ShardPlan& plan, Use&& use) 
   }
 }
 
-/// All labels of a shard come before its images in the digest; they are small, so they are read first on their own.
+/// All labels of a shard come before its images in the digest.
 std::vector<std::int32_t> labels_of(const PackSource& source, const ShardPlan& plan) {
-  std::vector<std::int32_t> all;
-  all.reserve(static_cast<std::size_t>(plan.samples));
-  for_each_block(source, plan, [&](std::int64_t, const std::vector<std::int32_t>& labels, const auto&) {
-    all.insert(all.end(), labels.begin(), labels.end());
-  });
+  std::vector<std::int32_t> all(static_cast<std::size_t>(plan.samples));
+  source.splits[plan.split].read(plan.first, all, {});
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i] < 0 || static_cast<std::size_t>(all[i]) >= source.classes.size()) {
       throw DataError("packing split '" + source.splits[plan.split].name + "'",
@@ -56,30 +47,25 @@ std::vector<std::int32_t> labels_of(const PackSource& source, const ShardPlan& p
 
 }  // namespace
 
-std::vector<ShardPlan> plan_shards(const PackSource& source, std::int64_t shard_samples) {
-  std::vector<ShardPlan> plans;
-  for (std::size_t split = 0; split < source.splits.size(); ++split) {
-    const SplitSource& samples = source.splits[split];
-    const std::int64_t count = (samples.samples + shard_samples - 1) / shard_samples;
-    for (std::int64_t index = 0; index < count; ++index) {
-      ShardPlan plan;
-      plan.split = split;
-      plan.index = index;
-      plan.count = count;
-      plan.first = index * shard_samples;
-      plan.samples = std::min(shard_samples, samples.samples - plan.first);
-      plan.file = shard_name(samples.name, index, count);
-      plans.push_back(plan);
-    }
-  }
-  return plans;
+void set_shard_attributes(H5File& file, const ShardPlan& plan, const std::string& split, std::string_view encoding,
+                          const std::string& digest) {
+  file.set_attribute("/", "renai_format", kShardFormat);
+  file.set_attribute("/", "encoding", std::string(encoding));
+  file.set_attribute("/", "split", split);
+  file.set_attribute("/", "shard_index", plan.index);
+  file.set_attribute("/", "shard_count", plan.count);
+  file.set_attribute("/", kDigestAttribute, digest);
 }
 
-ShardSummary summarize_shard(const PackSource& source, const ShardPlan& plan) {
+namespace {
+
+/// One pass over the source. Errors: DataError naming a sample whose label has no class.
+ShardSummary summarize_shard(const PackSource& source, const ShardPlan& plan, const Advance& advance) {
   ShardSummary summary;
   const auto channels = static_cast<std::size_t>(source.channels);
   ContentDigest digest(labels_of(source, plan), sample_bytes_of(source));
   for_each_block(source, plan, [&](std::int64_t, const auto&, const std::vector<std::byte>& images) {
+    advance(0);
     digest.add_images(images);
     for (std::size_t pixel = 0; pixel < images.size(); pixel += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
@@ -90,10 +76,13 @@ ShardSummary summarize_shard(const PackSource& source, const ShardPlan& plan) {
     }
   });
   summary.digest = digest.hex();
+  summary.samples = plan.samples;
+  summary.units = static_cast<std::uint64_t>(plan.samples * source.height * source.width);
   summary.sample_digests = digest.sample_digests();
   return summary;
 }
 
+/// Whether `path` already holds this content, complete and undamaged.
 bool shard_is_complete(const std::filesystem::path& path, const PackSource& source, const ShardPlan& plan,
                        const ShardSummary& summary) {
   if (!std::filesystem::exists(path)) return false;
@@ -113,28 +102,37 @@ bool shard_is_complete(const std::filesystem::path& path, const PackSource& sour
   }
 }
 
+/// Atomic. Errors: ResourceError naming the file.
 void write_shard(const std::filesystem::path& path, const PackSource& source, const ShardPlan& plan,
-                 const ShardSummary& summary) {
+                 const ShardSummary& summary, const Advance& advance) {
   replace_file(path, [&](const std::filesystem::path& temporary) {
     H5File file = H5File::create(temporary);
     const std::array<std::int64_t, 1> rows{plan.samples};
     const std::array<std::int64_t, 4> extents{plan.samples, source.height, source.width, source.channels};
-    file.set_attribute("/", "renai_format", kShardFormat);
-    file.set_attribute("/", "encoding", std::string(kRawEncoding));
-    file.set_attribute("/", "split", source.splits[plan.split].name);
-    file.set_attribute("/", "shard_index", plan.index);
-    file.set_attribute("/", "shard_count", plan.count);
-    file.set_attribute("/", kDigestAttribute, summary.digest);
+    set_shard_attributes(file, plan, source.splits[plan.split].name, kRawEncoding, summary.digest);
     file.create_dataset(kLabels, DType::i32, rows);
     file.create_dataset(kImages, DType::u8, extents);
     for_each_block(source, plan, [&](std::int64_t first, const auto& labels, const auto& images) {
       const auto count = static_cast<std::int64_t>(labels.size());
       file.write(kLabels, DType::i32, first, count, std::as_bytes(std::span(labels)));
       file.write(kImages, DType::u8, first, count, images);
+      advance(0);
     });
     file.write_all(kSampleDigests, DType::u64, rows, std::as_bytes(std::span(summary.sample_digests)));
     file.close();
   });
+}
+
+}  // namespace
+
+ShardSummary make_raw_shard(const std::filesystem::path& out, const PackSource& source, const ShardPlan& plan,
+                            const Advance& advance) {
+  const std::filesystem::path path = out / plan.file;
+  ShardSummary summary = summarize_shard(source, plan, advance);
+  remove_partials(out, plan.file);
+  if (!shard_is_complete(path, source, plan, summary)) write_shard(path, source, plan, summary, advance);
+  advance(plan.samples);
+  return summary;
 }
 
 }  // namespace renai

@@ -1,0 +1,187 @@
+#include "image_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <system_error>
+
+#include "image_error.hpp"
+#include "jpeg_encoder.hpp"
+#include "png_image.hpp"
+#include "renai/base/descriptor.hpp"
+#include "renai/data/jpeg.hpp"
+#include "resize.hpp"
+
+namespace renai {
+namespace {
+
+constexpr std::int64_t kMostFileBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMostPixels = 100'000'000;  ///< What decoding may need of these stays below a gigabyte.
+constexpr std::int64_t kAnySide = std::int64_t{1} << 20;
+
+std::vector<std::byte> read_file(const std::filesystem::path& path) {
+  // Without O_NONBLOCK the opening of a pipe would wait for a writer for ever.
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) throw ImageError(std::generic_category().message(errno));
+  if (!S_ISREG(status.st_mode)) throw ImageError("it is no regular file");
+  if (status.st_size == 0) throw ImageError("it is empty");
+  if (status.st_size > kMostFileBytes) throw ImageError("it has over 256 MiB");
+  std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    const ssize_t got = ::read(file.get(), bytes.data() + at, bytes.size() - at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw ImageError(std::generic_category().message(errno));
+    if (got == 0) throw ImageError("it became shorter while it was read");
+    at += static_cast<std::size_t>(got);
+  }
+  return bytes;
+}
+
+bool begins_with(std::span<const std::byte> bytes, std::string_view start, std::size_t at = 0) {
+  return bytes.size() >= at + start.size() && std::memcmp(bytes.data() + at, start.data(), start.size()) == 0;
+}
+
+[[noreturn]] void refuse_kind(std::span<const std::byte> bytes) {
+  std::string kind = "no image of a kind that is known";
+  if (begins_with(bytes, "GIF8")) kind = "a GIF image";
+  if (begins_with(bytes, "RIFF") && begins_with(bytes, "WEBP", 8)) kind = "a WebP image";
+  if (begins_with(bytes, "BM")) kind = "a BMP image";
+  if (begins_with(bytes, "II*") || begins_with(bytes, "MM")) kind = "a TIFF image";
+  if (begins_with(bytes, "ftyp", 4)) kind = "a HEIF or AVIF image";
+  throw ImageError("it is " + kind + "; JPEG and PNG are read");
+}
+
+void require_pixels(std::int64_t h, std::int64_t w) {
+  if (h < 1 || w < 1) throw ImageError("it has no pixels");
+  if (h <= kMostPixels && w <= kMostPixels && h * w <= kMostPixels) return;
+  throw ImageError("it has " + std::to_string(h) + "x" + std::to_string(w) + " pixels; at most 100 million are read");
+}
+
+/// Holds a place in the room.
+class Place {
+ public:
+  Place(DecodeRoom& room, std::int64_t bytes) : room_(room), bytes_(bytes) { room_.enter(bytes_); }
+  ~Place() { room_.leave(bytes_); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+ private:
+  DecodeRoom& room_;
+  const std::int64_t bytes_;
+};
+
+void measure_pixels(const RgbImage& image, StoredImage& stored) {
+  const auto pixels = static_cast<std::uint64_t>(image.h * image.w);
+  std::array<std::uint64_t, 3> sum{}, square_sum{};
+  for (std::size_t at = 0; at < image.pixels.size(); at += 3) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      const std::uint64_t value = image.pixels[at + c];
+      sum[c] += value;
+      square_sum[c] += value * value;
+    }
+  }
+  for (std::size_t c = 0; c < 3; ++c) {
+    stored.mean[c] = ((sum[c] << 16) + pixels / 2) / pixels;
+    stored.square_mean[c] = ((square_sum[c] << 16) + pixels / 2) / pixels;
+  }
+  stored.measured = true;
+}
+
+}  // namespace
+
+void DecodeRoom::enter(std::int64_t bytes) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return bytes_ == 0 || bytes_ + bytes <= most_bytes_; });
+  bytes_ += bytes;
+}
+
+void DecodeRoom::leave(std::int64_t bytes) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bytes_ -= bytes;
+  }
+  changed_.notify_all();
+}
+
+struct ImageFileReader::Impl {
+  ImageGoal goal;
+  DecodeRoom* room;
+  JpegDecoder decoder;
+
+  Impl(const ImageGoal& wanted, DecodeRoom& shared) : goal(wanted), room(&shared) {}
+
+  /// No smaller than `least` on the shorter side, where the image is not smaller itself.
+  RgbImage decode_jpeg(std::span<const std::byte> bytes, std::int64_t least) {
+    const ImageSize size = decoder.open(bytes);
+    require_pixels(size.h, size.w);
+    const PixelBox whole{0, 0, size.h, size.w};
+    const DecodeGoal all{least, least, kAnySide, kAnySide};
+    const DecodeScale scale = choose_scale(size, whole, all);
+    // Six bytes a pixel are the coefficients that libjpeg keeps of a progressive image.
+    const Place place(*room, 6 * size.h * size.w + 6 * scale.region.h * scale.region.w);
+    RgbImage image{scale.region.h, scale.region.w, {}};
+    image.pixels.resize(static_cast<std::size_t>(3 * image.h * image.w));
+    decoder.decode(whole, all, reinterpret_cast<std::byte*>(image.pixels.data()), 3 * image.w);
+    return image;
+  }
+
+  StoredImage make(const std::filesystem::path& path, bool measure) {
+    StoredImage stored;
+    stored.bytes = read_file(path);
+    const bool png = begins_with(stored.bytes, "\x89PNG\r\n\x1a\n");
+    if (!png && !begins_with(stored.bytes, "\xff\xd8\xff")) refuse_kind(stored.bytes);
+    return goal.jpeg ? make_encoded(std::move(stored), png, measure) : make_pixels(std::move(stored), png);
+  }
+
+  StoredImage make_encoded(StoredImage stored, bool png, bool measure) {
+    if (png) {
+      const PngSize size = read_png_size(stored.bytes);
+      require_pixels(size.h, size.w);
+      const Place place(*room, 7 * size.h * size.w);
+      stored.bytes = encode_jpeg(decode_png(stored.bytes));
+      stored.encoded_here = true;
+    }
+    const RgbImage image = decode_jpeg(stored.bytes, measure ? goal.size : 1);
+    if (measure) measure_pixels(image, stored);
+    return stored;
+  }
+
+  StoredImage make_pixels(StoredImage stored, bool png) {
+    RgbImage image;
+    if (png) {
+      const PngSize size = read_png_size(stored.bytes);
+      require_pixels(size.h, size.w);
+      const Place place(*room, 7 * size.h * size.w);
+      image = resize_and_crop(decode_png(stored.bytes), goal.size);
+    } else {
+      image = resize_and_crop(decode_jpeg(stored.bytes, 2 * goal.size), goal.size);
+    }
+    measure_pixels(image, stored);
+    stored.bytes.resize(image.pixels.size());
+    std::memcpy(stored.bytes.data(), image.pixels.data(), image.pixels.size());
+    return stored;
+  }
+};
+
+ImageFileReader::ImageFileReader(const ImageGoal& goal, DecodeRoom& room) : impl_(std::make_unique<Impl>(goal, room)) {}
+ImageFileReader::~ImageFileReader() = default;
+
+StoredImage ImageFileReader::read(const std::filesystem::path& path, bool measure) {
+  StoredImage refused;
+  try {
+    return impl_->make(path, measure);
+  } catch (const ImageError& error) {
+    refused.refusal = error.what();
+  } catch (const JpegError& error) {
+    refused.refusal = std::string("it is damaged: ") + error.what();
+  }
+  return refused;
+}
+
+}  // namespace renai

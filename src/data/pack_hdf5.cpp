@@ -1,0 +1,234 @@
+// Any HDF5 file with an array of images and one of labels.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <sstream>
+
+#include "pack_journal.hpp"
+#include "packing.hpp"
+#include "pixel_values.hpp"
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/io/hdf5.hpp"
+#include "shard_file.hpp"
+
+namespace renai {
+namespace fs = std::filesystem;
+namespace {
+
+/// One array of images with its labels, opened.
+struct Arrays {
+  std::shared_ptr<const H5File> file;
+  std::string path, images, labels;
+  PixelLayout layout;
+  DType dtype = DType::u8;  ///< As which pixels are read: u8, i64 or f32.
+  double scale = 1;         ///< Of f32.
+  std::int64_t samples = 0;
+  std::vector<std::int32_t> label_of;
+  std::int64_t classes = 0;  ///< That the labels need.
+};
+
+std::string name_of(const Arrays& arrays, const std::string& dataset) {
+  return "dataset '" + dataset + "' of " + arrays.path;
+}
+
+H5DatasetInfo require_numbers(const Arrays& arrays, const std::string& dataset) {
+  if (!arrays.file->exists(dataset)) {
+    const std::vector<std::string> names = arrays.file->children("/");
+    throw UserError(name_of(arrays, dataset), "there is no such dataset",
+                    names.empty() ? "name another file" : suggest_name(dataset, names));
+  }
+  H5DatasetInfo info = arrays.file->info(dataset);
+  if (!info.convertible || info.extents.empty()) {
+    throw UserError(name_of(arrays, dataset), "it is no array of numbers", "name another dataset");
+  }
+  return info;
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
+[[noreturn]] void fail_sample(const Arrays& arrays, const std::string& dataset, std::int64_t index,
+                              const std::string& why) {
+  throw DataError("sample " + std::to_string(index) + " of " + name_of(arrays, dataset), why,
+                  "correct the file, or choose other options");
+}
+
+/// The label in a row of values: itself, or the place of the one that is 1.
+std::int64_t label_in(const Arrays& arrays, std::int64_t index, std::span<const double> row) {
+  if (row.size() == 1) {
+    if (row[0] >= 0 && row[0] < 0x1p31 - 1 && row[0] == std::floor(row[0])) return static_cast<std::int64_t>(row[0]);
+    std::ostringstream value;
+    value << row[0];
+    fail_sample(arrays, arrays.labels, index, "its label is " + value.str() + "; 0, 1, 2 ... are expected");
+  }
+  std::int64_t label = -1;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (row[i] == 0) continue;
+    if (row[i] != 1 || label >= 0) fail_sample(arrays, arrays.labels, index, "its row is not one 1 among zeros");
+    label = static_cast<std::int64_t>(i);
+  }
+  if (label < 0) fail_sample(arrays, arrays.labels, index, "its row is not one 1 among zeros");
+  return label;
+}
+
+void read_labels(Arrays& arrays) {
+  const H5DatasetInfo info = require_numbers(arrays, arrays.labels);
+  std::int64_t width = 1;
+  for (std::size_t axis = 1; axis < info.extents.size(); ++axis) width *= info.extents[axis];
+  if (info.extents[0] != arrays.samples || info.extents.size() > 2 || width < 1) {
+    throw UserError(name_of(arrays, arrays.labels),
+                    "its " + std::to_string(info.extents[0]) + " rows are no labels for " +
+                        std::to_string(arrays.samples) + " images",
+                    "name the labels of these images: one number a row, or one-hot rows");
+  }
+  const std::int64_t rows = rows_per_block(8 * width);
+  std::vector<double> values;
+  for (std::int64_t first = 0; first < arrays.samples; first += rows) {
+    const std::int64_t count = std::min(rows, arrays.samples - first);
+    values.resize(static_cast<std::size_t>(count * width));
+    arrays.file->read(arrays.labels, DType::f64, first, count, std::as_writable_bytes(std::span(values)));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::span<const double> row =
+          std::span(values).subspan(static_cast<std::size_t>(i * width), static_cast<std::size_t>(width));
+      const std::int64_t label = label_in(arrays, first + i, row);
+      arrays.label_of.push_back(static_cast<std::int32_t>(label));
+      arrays.classes = std::max({arrays.classes, label + 1, width > 1 ? width : 0});
+    }
+  }
+}
+
+/// Each rank looks at its share of the values.
+double scale_of(const Arrays& arrays, const std::string& request, const PackOptions& options) {
+  ValueRange range;
+  const std::int64_t rows = rows_per_block(4 * arrays.layout.values());
+  std::vector<float> values;
+  if (request == "auto") {
+    for (std::int64_t first = rows * options.rank; first < arrays.samples; first += rows * options.world_size) {
+      const std::int64_t count = std::min(rows, arrays.samples - first);
+      values.resize(static_cast<std::size_t>(count * arrays.layout.values()));
+      arrays.file->read(arrays.images, DType::f32, first, count, std::as_writable_bytes(std::span(values)));
+      range.add(values);
+    }
+  }
+  std::ostringstream own;
+  own.precision(17);
+  own << range.least << ' ' << range.most << ' ' << range.seen << ' ' << range.whole << ' ' << range.finite;
+  ValueRange all;
+  for (const std::string& text : gather_texts(options, own.str())) {
+    std::istringstream in(text);
+    ValueRange part;
+    in >> part.least >> part.most >> part.seen >> part.whole >> part.finite;
+    all.add(part);
+  }
+  const double scale = find_scale(name_of(arrays, arrays.images), request, all);
+  if (options.note && options.rank == 0 && request == "auto") {
+    options.note("the values of " + name_of(arrays, arrays.images) + " are taken to be " +
+                 (scale == 255 ? "0 to 1" : "0 to 255"));
+  }
+  return scale;
+}
+
+Arrays open_arrays(const fs::path& path, const std::string& images, const std::string& labels, const Hdf5Options& hdf5,
+                   const PackOptions& options) {
+  Arrays arrays;
+  arrays.path = path.string();
+  if (!fs::exists(path)) throw UserError("input " + arrays.path, "there is no such file", "name an HDF5 file");
+  arrays.file = std::make_shared<const H5File>(H5File::open(path));
+  arrays.images = images;
+  arrays.labels = labels;
+  const H5DatasetInfo info = require_numbers(arrays, images);
+  arrays.samples = info.extents[0];
+  LayoutRequest request{hdf5.layout, hdf5.height, hdf5.width, hdf5.channels};
+  arrays.layout = find_layout(name_of(arrays, images), info.extents, request);
+  arrays.dtype = is_float(info.dtype) ? DType::f32 : info.dtype == DType::u8 ? DType::u8 : DType::i64;
+  if (arrays.dtype != DType::f32 && hdf5.scale == "unit") {
+    throw UserError("--scale unit", name_of(arrays, images) + " holds integers", "leave the option out");
+  }
+  read_labels(arrays);
+  if (arrays.dtype == DType::f32) arrays.scale = scale_of(arrays, hdf5.scale, options);
+  return arrays;
+}
+
+/// Pixels of one number type, row after row.
+template <typename Value>
+void read_pixels(const Arrays& arrays, std::int64_t first, std::int64_t count, std::span<std::byte> images) {
+  const std::int64_t size = arrays.layout.values();
+  std::vector<Value> values(images.size()), row(static_cast<std::size_t>(size));
+  arrays.file->read(arrays.images, arrays.dtype, first, count, std::as_writable_bytes(std::span(values)));
+  for (std::int64_t i = 0; i < count; ++i) {
+    reorder(arrays.layout, values.data() + i * size, row.data());
+    for (std::int64_t at = 0; at < size; ++at) {
+      const double value = std::round(static_cast<double>(row[static_cast<std::size_t>(at)]) * arrays.scale);
+      if (!(value >= 0 && value <= 255)) {
+        std::ostringstream stored;
+        stored << row[static_cast<std::size_t>(at)];
+        fail_sample(
+            arrays, arrays.images, first + i,
+            "it has a value of " + stored.str() + "; 0 to " + (arrays.scale == 255 ? "1" : "255") + " is expected");
+      }
+      images[static_cast<std::size_t>(i * size + at)] = static_cast<std::byte>(value);
+    }
+  }
+}
+
+void read_samples(const Arrays& arrays, std::int64_t first, std::span<std::int32_t> labels,
+                  std::span<std::byte> images) {
+  const auto count = static_cast<std::int64_t>(labels.size());
+  std::copy_n(arrays.label_of.begin() + first, count, labels.begin());
+  if (images.empty()) return;
+  if (arrays.dtype == DType::f32) return read_pixels<float>(arrays, first, count, images);
+  if (arrays.dtype == DType::i64) return read_pixels<std::int64_t>(arrays, first, count, images);
+  if (arrays.layout.order == PixelOrder::chw) return read_pixels<std::uint8_t>(arrays, first, count, images);
+  arrays.file->read(arrays.images, DType::u8, first, count, images);
+}
+
+SplitSource make_split(const std::string& name, Arrays arrays) {
+  SplitSource split{name, arrays.samples, nullptr};
+  split.read = [shared = std::make_shared<const Arrays>(std::move(arrays))](
+                   std::int64_t first, std::span<std::int32_t> labels, std::span<std::byte> images) {
+    read_samples(*shared, first, labels, images);
+  };
+  return split;
+}
+
+std::string settings_of(const fs::path& input, const Hdf5Options& hdf5) {
+  std::string text = setting("kind", "hdf5") + setting("input", input.string()) + setting("images", hdf5.images) +
+                     setting("labels", hdf5.labels) + setting("val-file", hdf5.val_file.string()) +
+                     setting("val-images", hdf5.val_images) + setting("val-labels", hdf5.val_labels);
+  return text + setting("layout", hdf5.layout) + setting("scale", hdf5.scale) +
+         setting("height width channels",
+                 std::to_string(hdf5.height) + " " + std::to_string(hdf5.width) + " " + std::to_string(hdf5.channels));
+}
+
+}  // namespace
+
+Manifest pack_hdf5(const fs::path& input, const Hdf5Options& hdf5, const PackOptions& options) {
+  Arrays train = open_arrays(input, hdf5.images, hdf5.labels, hdf5, options);
+  PackSource source;
+  source.height = train.layout.height;
+  source.width = train.layout.width;
+  source.channels = train.layout.channels;
+  source.settings = settings_of(input, hdf5);
+  std::int64_t classes = train.classes;
+  source.splits.push_back(make_split("train", std::move(train)));
+  const bool named = !hdf5.val_images.empty() || !hdf5.val_labels.empty();
+  if (named || !hdf5.val_file.empty()) {
+    Arrays val = open_arrays(hdf5.val_file.empty() ? input : hdf5.val_file,
+                             hdf5.val_images.empty() ? hdf5.images : hdf5.val_images,
+                             hdf5.val_labels.empty() ? hdf5.labels : hdf5.val_labels, hdf5, options);
+    if (val.layout.height != source.height || val.layout.width != source.width ||
+        val.layout.channels != source.channels) {
+      throw DataError(name_of(val, val.images), "its images have another size than the training images",
+                      "name arrays of images of one size");
+    }
+    classes = std::max(classes, val.classes);
+    source.splits.push_back(make_split("val", std::move(val)));
+  }
+  source.classes = class_names(classes, options.classes);
+  return write_dataset(std::move(source), options);
+}
+
+}  // namespace renai

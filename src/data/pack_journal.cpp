@@ -1,0 +1,140 @@
+#include "pack_journal.hpp"
+
+#include <sstream>
+
+#include "packing.hpp"
+#include "renai/base/check.hpp"
+#include "renai/base/error.hpp"
+#include "renai/io/atomic_file.hpp"
+#include "shard_file.hpp"
+
+namespace renai {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kPartial = ".partial", kSummary = ".summary";
+constexpr std::string_view kJournal = ".packing", kSkipped = "skipped.txt";
+
+/// The first line in which two settings differ, as "a" and "b".
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream in_a(a), in_b(b);
+  std::string line_a, line_b;
+  for (;;) {
+    const bool more_a = static_cast<bool>(std::getline(in_a, line_a));
+    const bool more_b = static_cast<bool>(std::getline(in_b, line_b));
+    if (!more_a) line_a = "(nothing)";
+    if (!more_b) line_b = "(nothing)";
+    if (line_a != line_b || (!more_a && !more_b)) return {line_a, line_b};
+  }
+}
+
+void compare_ranks(const PackOptions& options, const std::string& settings) {
+  const std::vector<std::string> all = gather_texts(options, settings);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const auto [first, other] = first_difference(all[0], all[rank]);
+    throw UserError("packing on " + std::to_string(all.size()) + " ranks",
+                    "rank 0 has '" + first + "', rank " + std::to_string(rank) + " has '" + other + "'",
+                    "start all ranks with the same options and the same input");
+  }
+}
+
+/// Of a shard or what belongs to one, whatever set it is of.
+bool is_shard_name(const std::string& name) {
+  return (name.starts_with("train-") || name.starts_with("val-")) && name.find("-of-") != std::string::npos &&
+         name.find(".h5") != std::string::npos;
+}
+
+void remove_summaries(const fs::path& out) {
+  for (const auto& entry : fs::directory_iterator(out)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    if (is_shard_name(name) && name.ends_with(kSummary)) fs::remove(entry.path(), ignored);
+  }
+}
+
+/// Shards of an earlier set in the same folder, cut otherwise, would be taken for part of this one.
+void remove_strangers(const fs::path& out, const Manifest& manifest) {
+  for (const auto& entry : fs::directory_iterator(out)) {
+    const std::string name = entry.path().filename().string();
+    bool listed = false;
+    for (const SplitInfo& split : manifest.splits) {
+      for (const ShardInfo& shard : split.shards) listed = listed || shard.file == name;
+    }
+    std::error_code ignored;
+    if (is_shard_name(name) && name.ends_with(".h5") && !listed) fs::remove(entry.path(), ignored);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> gather_texts(const PackOptions& options, const std::string& text) {
+  if (!options.gather) return {text};
+  std::vector<std::string> texts = options.gather(text);
+  RENAI_CHECK(static_cast<int>(texts.size()) == options.world_size, "one text comes from every rank");
+  return texts;
+}
+
+PackJournal::PackJournal(const PackOptions& options, const std::string& settings, const std::string& input)
+    : out_(options.out) {
+  RENAI_CHECK(options.world_size == 1 || options.gather, "ranks that pack together can talk");
+  compare_ranks(options, settings + input);
+  if (!options.overwrite && fs::exists(out_ / kManifestFile)) {
+    throw UserError("packing into " + out_.string(), "the folder holds a complete data set",
+                    "choose another folder or pass --overwrite");
+  }
+  require_writable_directory(out_);
+  const fs::path path = out_ / kJournal;
+  const bool begun = fs::exists(path);
+  const std::string before = begun ? read_text(path) : "";
+  if (begun && before != settings && !options.overwrite) {
+    const auto [first, other] = first_difference(before, settings);
+    throw UserError("packing into " + out_.string(),
+                    "the folder holds the beginning of a pack with '" + first + "', not '" + other + "'",
+                    "go on with the same options, or pass --overwrite to begin again");
+  }
+  gather_texts(options, "");  // Every rank has looked at the folder before any rank changes it.
+  if (options.rank == 0) {
+    std::error_code ignored;
+    if (begun && before != settings) remove_summaries(out_);
+    fs::remove(out_ / kManifestFile, ignored);
+    fs::remove(out_ / kSkipped, ignored);
+    replace_text(path, settings);
+  }
+  gather_texts(options, "");
+}
+
+void PackJournal::complete(const Manifest& manifest, const std::string& refused) const {
+  remove_strangers(out_, manifest);
+  if (!refused.empty()) replace_text(out_ / kSkipped, refused);
+  save_manifest(manifest, out_);
+  remove_summaries(out_);
+  std::error_code ignored;
+  fs::remove(out_ / kJournal, ignored);
+}
+
+void remove_partials(const fs::path& out, const std::string& file) {
+  for (const auto& entry : fs::directory_iterator(out)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with(file + ".") && name.ends_with(kPartial)) fs::remove(entry.path(), ignored);
+  }
+}
+
+void save_summary(const fs::path& shard, const std::string& key, const ShardSummary& summary) {
+  replace_text(shard.string() + std::string(kSummary), key + "\n" + print_summary(summary));
+}
+
+std::optional<ShardSummary> load_summary(const fs::path& shard, const std::string& key) {
+  const fs::path path = shard.string() + std::string(kSummary);
+  if (!fs::exists(path)) return std::nullopt;
+  const std::string text = read_text(path);
+  if (!text.starts_with(key + "\n")) return std::nullopt;
+  try {
+    return parse_summary(text.substr(key.size() + 1));
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace renai

@@ -1,0 +1,40 @@
+#pragma once
+// What the folder of a set holds besides the set while it is packed: settings and summaries, for going on later.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "renai/data/pack.hpp"
+#include "shard_summary.hpp"
+
+namespace renai {
+
+/// One text from every rank.
+std::vector<std::string> gather_texts(const PackOptions& options, const std::string& text);
+
+/// The folder of one pack, from its first look to the manifest.
+class PackJournal {
+ public:
+  /// Compares settings and input between ranks, settings with those that an interrupted pack left. Effects: creates the
+  /// folder; with
+  /// --overwrite takes an earlier set's manifest away. Errors: UserError naming what differs, or a complete set.
+  PackJournal(const PackOptions& options, const std::string& settings, const std::string& input);
+
+  /// On rank 0: takes away what is not of this set and writes the manifest, last. `refused` are lines for skipped.txt.
+  void complete(const Manifest& manifest, const std::string& refused) const;
+
+ private:
+  std::filesystem::path out_;
+};
+
+/// Files that an interrupted run left under this shard's name. Only the shard's own rank removes them.
+void remove_partials(const std::filesystem::path& out, const std::string& file);
+
+/// A shard's summary beside it while the set is not complete; `key` says from what it was made.
+void save_summary(const std::filesystem::path& shard, const std::string& key, const ShardSummary& summary);
+/// None when there is none, it was made from something else, or it is damaged.
+std::optional<ShardSummary> load_summary(const std::filesystem::path& shard, const std::string& key);
+
+}  // namespace renai

@@ -1,0 +1,128 @@
+#include "pixel_values.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "renai/base/error.hpp"
+
+namespace renai {
+namespace {
+
+constexpr std::int64_t kMostChannels = 4;
+
+std::string shape_text(std::span<const std::int64_t> extents) {
+  std::string text;
+  for (const std::int64_t extent : extents) text += (text.empty() ? "" : "x") + std::to_string(extent);
+  return text;
+}
+
+std::string number_text(double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+[[noreturn]] void refuse(const std::string& what, std::span<const std::int64_t> extents, const std::string& why,
+                         const std::string& remedy) {
+  throw UserError(what + " of shape " + shape_text(extents), why, remedy);
+}
+
+bool may_be_channels(std::int64_t extent) { return extent >= 1 && extent <= kMostChannels; }
+
+/// Which of the names an array of four axes has.
+std::string name_layout(const std::string& what, std::span<const std::int64_t> extents) {
+  const bool last = may_be_channels(extents[3]), first = may_be_channels(extents[1]);
+  if (last == first) {
+    refuse(what, extents,
+           first ? "either its second or its last axis may be the channels" : "no axis can be the channels",
+           "say which with --layout nhwc or --layout nchw; images have 1 to 4 channels");
+  }
+  return last ? "nhwc" : "nchw";
+}
+
+PixelLayout unfold(const std::string& what, std::span<const std::int64_t> extents, const LayoutRequest& request,
+                   PixelOrder order) {
+  if (request.height < 1 || request.width < 1) {
+    refuse(what, extents, "its images are flat", "give --height and --width, and --channels where it is not 1");
+  }
+  std::int64_t values = 1;
+  for (const std::int64_t extent : extents.subspan(1)) values *= extent;
+  const std::int64_t pixels = request.height * request.width;
+  const std::int64_t channels = request.channels > 0 ? request.channels : values / pixels;
+  if (pixels * channels != values || !may_be_channels(channels)) {
+    refuse(what, extents,
+           std::to_string(values) + " values are no image of " + std::to_string(request.height) + "x" +
+               std::to_string(request.width) + (request.channels > 0 ? "x" + std::to_string(request.channels) : ""),
+           "correct --height, --width and --channels");
+  }
+  return {request.height, request.width, channels, order};
+}
+
+}  // namespace
+
+PixelLayout find_layout(const std::string& what, std::span<const std::int64_t> extents, const LayoutRequest& request) {
+  if (extents.size() < 2) refuse(what, extents, "it is no array of images", "name another dataset with --images");
+  if (request.layout == "flat") return unfold(what, extents, request, PixelOrder::hwc);
+  if (request.layout == "flat-chw") return unfold(what, extents, request, PixelOrder::chw);
+  PixelLayout layout;
+  if (extents.size() == 2 && request.layout == "auto") return unfold(what, extents, request, PixelOrder::hwc);
+  if (extents.size() == 3) {
+    layout = {extents[1], extents[2], 1, PixelOrder::hwc};
+  } else if (extents.size() == 4) {
+    const std::string name = request.layout == "auto" ? name_layout(what, extents) : request.layout;
+    layout = name == "nhwc" ? PixelLayout{extents[1], extents[2], extents[3], PixelOrder::hwc}
+                            : PixelLayout{extents[2], extents[3], extents[1], PixelOrder::chw};
+  } else {
+    refuse(what, extents, "no layout has so many axes",
+           "use --layout flat with --height and --width, or another dataset");
+  }
+  const auto fits = [](std::int64_t asked, std::int64_t found) { return asked == 0 || asked == found; };
+  if (!may_be_channels(layout.channels)) {
+    refuse(what, extents, "images have 1 to 4 channels", "choose another --layout");
+  }
+  if (!fits(request.height, layout.height) || !fits(request.width, layout.width) ||
+      !fits(request.channels, layout.channels) || layout.height < 1 || layout.width < 1) {
+    refuse(what, extents, "it is not as --height, --width and --channels say", "leave them out, or correct them");
+  }
+  return layout;
+}
+
+void ValueRange::add(std::span<const float> values) {
+  for (const float value : values) {
+    if (!std::isfinite(value)) {
+      finite = false;
+      continue;
+    }
+    least = seen ? std::min(least, static_cast<double>(value)) : value;
+    most = seen ? std::max(most, static_cast<double>(value)) : value;
+    whole = whole && value == std::floor(value);
+    seen = true;
+  }
+}
+
+void ValueRange::add(const ValueRange& other) {
+  if (other.seen) {
+    least = seen ? std::min(least, other.least) : other.least;
+    most = seen ? std::max(most, other.most) : other.most;
+  }
+  seen = seen || other.seen;
+  whole = whole && other.whole;
+  finite = finite && other.finite;
+}
+
+double find_scale(const std::string& what, const std::string& request, const ValueRange& range) {
+  if (request == "unit") return 255;
+  if (request == "byte") return 1;
+  // A set of the scale 0 to 255 whose brightest value is about 1 would be black: it is more likely to be another scale.
+  constexpr double kClearlyByte = 2;
+  const bool unit = range.most <= 1 && !range.whole, byte = range.most > kClearlyByte && range.most <= 255;
+  if (range.finite && range.least >= 0 && (unit || byte)) return unit ? 255 : 1;
+  throw UserError("the scale of " + what,
+                  !range.finite ? "it has values that are no numbers"
+                                : "its values from " + number_text(range.least) + " to " + number_text(range.most) +
+                                      " are not clearly those of 0 to 1 or 0 to 255",
+                  "say which with --scale unit (0 to 1) or --scale byte (0 to 255)");
+}
+
+}  // namespace renai
