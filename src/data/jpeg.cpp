@@ -18,8 +18,8 @@
 namespace renai {
 namespace {
 
-/// Larger images are taken for damage: decoding one may need gigabytes.
-constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
+/// Larger images are taken for damage. All coefficients of a progressive one are in memory at once, some bytes a pixel.
+constexpr std::int64_t kMostPixels = std::int64_t{1} << 28, kMostProgressivePixels = std::int64_t{1} << 26;
 constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr unsigned kWholeMarker = 0xFFFF;
 /// Rows that begin at a multiple of this libjpeg-turbo writes past the caches, from where they are slow to read back.
@@ -94,7 +94,11 @@ struct JpegDecoder::Impl {
 
   void check_header() const {
     const std::int64_t pixels = std::int64_t{info.image_width} * info.image_height;
-    if (pixels > kMostPixels) throw JpegError("it has " + std::to_string(pixels) + " pixels; at most 2^28 are decoded");
+    const std::int64_t most = info.progressive_mode != 0 ? kMostProgressivePixels : kMostPixels;
+    if (pixels > most) {
+      throw JpegError("it has " + std::to_string(pixels) + " pixels; at most " + std::to_string(most) +
+                      (info.progressive_mode != 0 ? " are decoded of a progressive image" : " are decoded"));
+    }
     switch (info.jpeg_color_space) {
       case JCS_GRAYSCALE:
       case JCS_RGB:

@@ -1,12 +1,14 @@
-// Flipped, overwritten and cut bytes in shards and manifests: read or refused with DataError or ResourceError, never a
-// crash. The manifest may also lose a split's name, which is the user's error.
+// Flipped, overwritten and cut bytes in shards, manifests and JPEG images: read or refused with DataError or
+// ResourceError, never a crash. The manifest may also lose a split's name, which is the user's error.
 #include "data_files.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "encoded_set.hpp"
 #include "renai/base/philox.hpp"
+#include "renai/data/jpeg.hpp"
 
 namespace renai {
 namespace {
@@ -49,8 +51,11 @@ enum class Outcome { read, refused };
 Outcome use(const fs::path& set, bool user_error_allowed) {
   try {
     const Dataset dataset = Dataset::open(set, "train");
-    std::vector<std::byte> pixels(static_cast<std::size_t>(dataset.sample_bytes()));
-    for (std::int64_t sample = 0; sample < dataset.size(); ++sample) dataset.read(sample, pixels);
+    std::vector<std::byte> stored;
+    for (std::int64_t sample = 0; sample < dataset.size(); ++sample) {
+      stored.resize(static_cast<std::size_t>(dataset.stored_bytes(sample)));
+      dataset.read(sample, stored);
+    }
     verify_dataset(set);
     return Outcome::read;
   } catch (const Error& error) {
@@ -99,6 +104,62 @@ TEST(FuzzDataFiles, Shards) {
   const Folder folder;
   copy_small(folder / "set", 20, 0, 8);
   fuzz_shard(folder / "set", "train-00001-of-00003.h5", 1500, 1u << 20);
+}
+
+std::vector<std::string> golden_images() {
+  const H5File golden = H5File::open(std::string(RENAI_GOLDEN_DIR) + "/jpeg.h5");
+  std::vector<std::string> images;
+  for (const std::string& name : golden.children("/")) {
+    const std::string dataset = name + "/bytes";
+    images.emplace_back(static_cast<std::size_t>(golden.info(dataset).extents[0]), '\0');
+    golden.read(dataset, DType::u8, 0, static_cast<std::int64_t>(images.back().size()),
+                std::as_writable_bytes(std::span(images.back())));
+  }
+  return images;
+}
+
+TEST(FuzzDataFiles, EncodedShards) {
+  const Folder folder;
+  testing::EncodedShard train, val;
+  for (const std::string& image : golden_images()) train.add(train.samples() % 3 == 0 ? 1 : 0, image.substr(0, 100));
+  val.add(0, "x");
+  testing::write_encoded_set(folder / "set", train, val, 24, 2);
+  adopt_dataset(folder / "set");
+  fuzz_shard(folder / "set", "train-00000-of-00001.h5", 1000, 1u << 21);
+}
+
+/// Whatever the bytes: pixels of the region, all of them and no others, or an error.
+TEST(FuzzDataFiles, JpegImages) {
+  constexpr std::int64_t kMost = 60, kStride = 3 * kMost;
+  JpegDecoder decoder;
+  int read = 0, refused = 0;
+  std::uint64_t round = 1u << 22;
+  for (const std::string& whole : golden_images()) {
+    for (int i = 0; i < 400; ++i, ++round) {
+      Words words(round);
+      const std::string bytes =
+          mutate(whole, words, 0, i % 2 == 0 ? whole.size() : std::min<std::size_t>(whole.size(), 700));
+      std::vector<std::byte> rows(static_cast<std::size_t>(kMost * kStride + 64), std::byte{0});
+      try {
+        const ImageSize size = decoder.open(std::as_bytes(std::span(bytes)));
+        const auto below = [&words](std::int64_t count) {
+          return static_cast<std::int64_t>(words.below(static_cast<std::uint64_t>(count)));
+        };
+        PixelBox box{below(size.h), below(size.w), 0, 0};
+        box.h = 1 + below(size.h - box.y);
+        box.w = 1 + below(size.w - box.x);
+        const std::int64_t most = 1 + below(kMost), least = 1 + below(most);
+        const ImageSize region = decoder.decode(box, {least, least, most, most}, rows.data(), kStride);
+        ASSERT_TRUE(region.h >= 1 && region.w >= 1 && region.h <= most && region.w <= most);
+        ++read;
+      } catch (const JpegError&) {
+        ++refused;
+      }
+      for (std::size_t k = rows.size() - 64; k < rows.size(); ++k) ASSERT_EQ(rows[k], std::byte{0});
+    }
+  }
+  EXPECT_GT(read, 1000);
+  EXPECT_GT(refused, 1000);
 }
 
 }  // namespace
