@@ -26,6 +26,7 @@ struct Request {
   PackArguments pack;
   BenchArguments bench;
   CommBenchArguments bench_comm;
+  DataBenchArguments bench_data;
   std::string path, second_path;
   bool json = false, adopt = false;
 };
@@ -57,6 +58,7 @@ class CommandLine {
   void add_atlas();
   void add_bench();
   void add_bench_comm(CLI::App& bench);
+  void add_bench_data(CLI::App& bench);
   void refuse_unknown_command(const std::vector<std::string>& arguments) const;
 
   Request request_;
@@ -254,6 +256,7 @@ void CommandLine::add_bench() {
   step->add_option("--picture", arguments.picture, "write that timeline to this file, as SVG");
   step->add_flag("--skip-proof", arguments.skip_proof, "do not compare one step with the reference backend first");
   add_bench_comm(*bench);
+  add_bench_data(*bench);
 }
 
 void CommandLine::add_bench_comm(CLI::App& bench) {
@@ -267,6 +270,21 @@ void CommandLine::add_bench_comm(CLI::App& bench) {
                    "pieces of a tree reduction on GPUs (0: one; between two ranks the library's)");
   comm->add_flag("--allow-shared-gpu", arguments.allow_shared_gpu, "let several ranks use one GPU");
   comm->add_flag("--json", arguments.json, "print a JSON object");
+}
+
+void CommandLine::add_bench_data(CLI::App& bench) {
+  DataBenchArguments& arguments = request_.bench_data;
+  CLI::App* data = add(bench, "data", "the input of a training, stage by stage", false,
+                       [this](World*) { return command_bench_data(request_.bench_data); });
+  data->add_option("DIR", arguments.data, "data set")->required();
+  data->add_option("--split", arguments.split, "split to read")->capture_default_str();
+  data->add_option("--augment", arguments.augment, "as for train (default: what is usual for the encoding)");
+  data->add_option("--size", arguments.size, "height and width of the network's input (default: the set's)");
+  data->add_option("--threads", arguments.threads, "loader threads (default: the cores)");
+  data->add_option("--seconds", arguments.seconds, "of each measurement, about")->capture_default_str();
+  data->add_option("--images", arguments.images, "images of each measurement, instead of --seconds");
+  data->add_option("--need", arguments.need, "images/s that training takes, to compare with");
+  data->add_flag("--json", arguments.json, "print a JSON object");
 }
 
 void CommandLine::refuse_unknown_command(const std::vector<std::string>& arguments) const {

@@ -77,6 +77,15 @@ struct CommBenchArguments {
 };
 int command_bench_comm(World& world, const CommBenchArguments& arguments);
 
+struct DataBenchArguments {
+  std::string data, split = "train", augment;  ///< augment empty: what is usual for such a set.
+  std::int64_t size = 0, images = 0;
+  int threads = 0;
+  double seconds = 2, need = 0;
+  bool json = false;
+};
+int command_bench_data(const DataBenchArguments& arguments);
+
 /// Fingerprint sections that are known before the graph is built. Keys that may differ between ranks are left out.
 Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_digest);
 /// Mean and standard deviation by channel as text that reads back exactly, for checkpoints.

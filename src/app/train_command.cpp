@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "commands.hpp"
+#include "data_cache.hpp"
 #include "dry_run.hpp"
 #include "interrupt.hpp"
 #include "renai/base/error.hpp"
@@ -336,6 +337,7 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
     if (world.rank() == 0) std::printf("%s", print_plan(recipe, blueprint, data.shape, report).c_str());
     return 0;
   }
+  fill_cache(world, recipe);
   const bool named = recipe.run_dir.empty();
   recipe.run_dir = choose_run_dir(recipe, world);
   if (world.rank() == 0) training.lock = RunLock(recipe.run_dir);

@@ -1,12 +1,19 @@
 #include "renai/data/sampler.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "renai/base/check.hpp"
+#include "renai/base/error.hpp"
 #include "renai/base/philox.hpp"
+#include "renai/base/text.hpp"
 
 namespace renai {
 namespace {
+
+/// Keep the orders of blocks and of windows apart from each other and from that of all samples.
+constexpr std::uint64_t kBlockKey = 0xD1B54A32D192ED03, kWindowKey = 0x9E3779B97F4A7C15;
 
 constexpr int kRounds = 8;
 /// Bits of a half. At least 4: over fewer, rounds have so few values that small sets would not see all orders evenly.
@@ -39,10 +46,84 @@ std::uint64_t permute(std::uint64_t position, std::uint64_t size, std::uint64_t 
   return value;
 }
 
+std::string shuffle_name(Shuffle shuffle) {
+  switch (shuffle) {
+    case Shuffle::global: return "global";
+    case Shuffle::block: return "block";
+    case Shuffle::none: return "none";
+  }
+  RENAI_CHECK(false, "an order without a name");
+}
+
+Shuffle parse_shuffle(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Shuffle shuffle : {Shuffle::global, Shuffle::block, Shuffle::none}) {
+    names.push_back(shuffle_name(shuffle));
+    if (names.back() == name) return shuffle;
+  }
+  throw UserError("--shuffle " + name, "there is no such order", suggest_name(name, names));
+}
+
+BlockOrder::BlockOrder(const std::vector<std::int64_t>& sizes, int window, std::uint64_t seed, std::uint64_t epoch)
+    : window_(window), seed_(seed), epoch_(epoch), first_position_{0} {
+  std::vector<std::int64_t> stored{0};
+  for (const std::int64_t size : sizes) stored.push_back(stored.back() + size);
+  for (std::uint64_t place = 0; place < sizes.size(); ++place) {
+    const auto block = static_cast<std::size_t>(permute(place, sizes.size(), seed ^ kBlockKey, epoch));
+    first_sample_.push_back(stored[block]);
+    first_position_.push_back(first_position_.back() + sizes[block]);
+  }
+}
+
+std::int64_t BlockOrder::sample(std::int64_t position) const {
+  const auto block_at = [this](std::int64_t at) {
+    const auto after = std::upper_bound(first_position_.begin(), first_position_.end(), at);
+    return static_cast<std::size_t>(std::distance(first_position_.begin(), after)) - 1;
+  };
+  const auto window = static_cast<std::size_t>(window_);
+  const std::size_t number = block_at(position) / window;
+  const std::int64_t begin = first_position_[number * window];
+  const std::int64_t end = first_position_[std::min(first_sample_.size(), (number + 1) * window)];
+  const std::uint64_t key = seed_ + (number + 1) * kWindowKey;
+  const std::int64_t place =
+      begin + static_cast<std::int64_t>(permute(static_cast<std::uint64_t>(position - begin),
+                                                static_cast<std::uint64_t>(end - begin), key, epoch_));
+  const std::size_t block = block_at(place);
+  return first_sample_[block] + place - first_position_[block];
+}
+
+/// Orders of the last two epochs: at an epoch's end, batches of the next are being filled already.
+struct Sampler::Cache {
+  std::mutex mutex;
+  std::array<std::int64_t, 2> epochs{-1, -1};
+  std::array<std::shared_ptr<const BlockOrder>, 2> orders;
+};
+
+std::shared_ptr<const BlockOrder> Sampler::order_of(std::int64_t epoch) const {
+  const auto slot = static_cast<std::size_t>(epoch % 2);
+  const std::lock_guard<std::mutex> lock(cache_->mutex);
+  if (cache_->epochs[slot] != epoch) {
+    cache_->orders[slot] = std::make_shared<const BlockOrder>(config_.blocks, config_.window, config_.seed,
+                                                              static_cast<std::uint64_t>(epoch));
+    cache_->epochs[slot] = epoch;
+  }
+  return cache_->orders[slot];
+}
+
 Sampler::Sampler(const SamplerConfig& config)
     : config_(config),
       split_(split_batches(config.samples, config.global_batch, config.logical_shards, config.training,
-                           config.micro_batches)) {}
+                           config.micro_batches)),
+      cache_(std::make_shared<Cache>()) {
+  if (!config.training || config.shuffle != Shuffle::block) return;
+  std::erase(config_.blocks, 0);  // Nothing is in them.
+  const std::int64_t total = std::accumulate(config_.blocks.begin(), config_.blocks.end(), std::int64_t{0});
+  RENAI_CHECK(total == config.samples, "blocks hold the samples");
+  if (config.window < 1) {
+    throw UserError("--shuffle-window " + std::to_string(config.window), "at least one shard is shuffled at a time",
+                    "use for example 8");
+  }
+}
 
 std::int64_t Sampler::rows(std::int64_t batch) const {
   RENAI_CHECK(batch >= 0 && batch < split_.batches(), "a batch lies in the epoch");
@@ -56,9 +137,19 @@ std::int64_t Sampler::sample(std::int64_t epoch, std::int64_t batch, int shard, 
   const std::int64_t position = batch * config_.global_batch + shard * n + row;
   if (!config_.training) return position < config_.samples ? position : -1;
   // The last positions of an epoch's order, fewer than the shards, belong to no batch: other samples in each epoch.
-  return static_cast<std::int64_t>(permute(static_cast<std::uint64_t>(position),
-                                           static_cast<std::uint64_t>(config_.samples), config_.seed,
-                                           static_cast<std::uint64_t>(epoch)));
+  return shuffled(epoch, position);
+}
+
+std::int64_t Sampler::shuffled(std::int64_t epoch, std::int64_t position) const {
+  switch (config_.shuffle) {
+    case Shuffle::global:
+      return static_cast<std::int64_t>(permute(static_cast<std::uint64_t>(position),
+                                               static_cast<std::uint64_t>(config_.samples), config_.seed,
+                                               static_cast<std::uint64_t>(epoch)));
+    case Shuffle::block: return order_of(epoch)->sample(position);
+    case Shuffle::none: return position;
+  }
+  RENAI_CHECK(false, "an order without a rule");
 }
 
 }  // namespace renai

@@ -10,6 +10,7 @@
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/loader.hpp"
+#include "renai/data/sampler.hpp"
 #include "renai/model/adjust.hpp"
 #include "renai/tensor/batch_split.hpp"
 #include "renai/train/fault.hpp"
@@ -257,6 +258,14 @@ void verify_numbers(const Recipe& r) {
   require_at_least<std::int64_t>("max-bad-steps", r.max_bad_steps, 1);
 }
 
+void verify_order(const Recipe& r) {
+  const Shuffle shuffle = parse_shuffle(r.shuffle);
+  require_at_least("shuffle-window", r.shuffle_window, 1);
+  if (shuffle == Shuffle::block || r.shuffle_window == Recipe{}.shuffle_window) return;
+  throw UserError("--shuffle-window " + std::to_string(r.shuffle_window),
+                  "only --shuffle block has a window, not --shuffle " + r.shuffle, "leave out one of them");
+}
+
 /// Partners come from the same micro-batch of the same logical shard.
 void verify_mixing(const Recipe& r) {
   const std::int64_t parts = std::int64_t{r.logical_shards} * r.accumulate;
@@ -284,6 +293,7 @@ void verify(const Recipe& r) {
   verify_rates(r);
   verify_limits(r);
   Augmentation::parse(r.augment);
+  verify_order(r);
   split_batches(r.global_batch, r.global_batch, r.logical_shards, true, r.accumulate);
   if (r.val_batch > 0 && r.val_batch % r.logical_shards != 0) {
     throw UserError("--val-batch " + std::to_string(r.val_batch),

@@ -24,6 +24,10 @@ SamplerConfig sampler_config(const Recipe& recipe, const Dataset& dataset, bool 
   config.micro_batches = training ? recipe.accumulate : 1;
   config.seed = recipe.seed;
   config.training = training;
+  config.shuffle = parse_shuffle(recipe.shuffle);
+  config.window = recipe.shuffle_window;
+  if (!training || config.shuffle != Shuffle::block) return config;
+  for (const ShardInfo& shard : dataset.manifest().find("train")->shards) config.blocks.push_back(shard.samples);
   return config;
 }
 

@@ -44,6 +44,7 @@ class ReadmeTest(renai_cli.FolderTest):
         for name in ("launch", "ci"):
             (self.folder / name).symlink_to(renai_cli.SOURCE / name)
         renai_cli.write_idx(self.folder / "idx")
+        renai_cli.write_photos(self.folder / "photos")
         self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", "idx", "--out", "datasets/fashion-mnist"],
                                     cwd=self.folder))
 

@@ -55,6 +55,20 @@ def write_idx(folder, train=512, val=128, side=28, classes=10):
             file.write(struct.pack(">II", 2049, count) + labels)
 
 
+def write_photos(folder, classes=3, images=30):
+    """JPEG files in one folder a class: each class is a colour and a direction of its own."""
+    import numpy
+    from PIL import Image
+    for c in range(classes):
+        inner = Path(folder) / f"class {c}"
+        inner.mkdir(parents=True)
+        for i in range(images):
+            rows, columns = numpy.mgrid[0:70 + i % 7, 0:90 - i % 5]
+            waves = numpy.sin((rows * (c + 1) + columns * (classes - c) + 5 * i) / 12)
+            colours = [128 + 100 * waves * ((c + k) % 3) / 2 for k in range(3)]
+            Image.fromarray(numpy.stack(colours, axis=-1).astype(numpy.uint8)).save(inner / f"{i:03}.jpg", quality=90)
+
+
 class FolderTest(unittest.TestCase):
     """A test with a folder of its own, removed afterwards."""
 

@@ -1,7 +1,12 @@
 #pragma once
 // Sampler: which sample stands at which place. A pure function of (seed, epoch, global position).
 
+#include <array>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
 
 #include "renai/tensor/batch_split.hpp"
 
@@ -11,6 +16,30 @@ namespace renai {
 /// Determinism: a pure function of its arguments. Source: Luby-Rackoff rounds with Philox as the round function.
 std::uint64_t permute(std::uint64_t position, std::uint64_t size, std::uint64_t seed, std::uint64_t epoch);
 
+/// The order of a training epoch. Always each sample once.
+enum class Shuffle {
+  global,  ///< A permutation of all samples.
+  block,   ///< Blocks (shards) in a random order, `window` of them at a time, whose samples are permuted together.
+  none,    ///< As stored.
+};
+std::string shuffle_name(Shuffle shuffle);
+/// Errors: UserError with the nearest known name.
+Shuffle parse_shuffle(const std::string& name);
+
+/// The order of one epoch by blocks. Sizes: O(blocks). Determinism: a pure function of sizes, window, seed and epoch.
+class BlockOrder {
+ public:
+  BlockOrder(const std::vector<std::int64_t>& sizes, int window, std::uint64_t seed, std::uint64_t epoch);
+  /// Sample at a position of the epoch.
+  std::int64_t sample(std::int64_t position) const;
+
+ private:
+  int window_;
+  std::uint64_t seed_, epoch_;
+  std::vector<std::int64_t> first_sample_;    ///< Of each block, in the epoch's order.
+  std::vector<std::int64_t> first_position_;  ///< The same as positions; one more for the end.
+};
+
 struct SamplerConfig {
   std::int64_t samples = 0, global_batch = 0;
   int logical_shards = 8;
@@ -18,6 +47,9 @@ struct SamplerConfig {
   bool training = true;  ///< Training shuffles and drops; validation keeps order and pads.
   int micro_batches =
       1;  ///< K: each shard has K parts, which stand in the place of shards: part k of shard s is s * K + k.
+  Shuffle shuffle = Shuffle::global;   ///< Of training.
+  std::vector<std::int64_t> blocks{};  ///< Samples of each, for Shuffle::block; they sum to `samples`.
+  int window = 8;                      ///< Blocks whose samples are permuted together.
 };
 
 /// Batch b of an epoch is positions [b * B, ...); shard s of a batch with n rows a shard takes its rows [s * n, (s + 1)
@@ -31,8 +63,13 @@ class Sampler {
   std::int64_t sample(std::int64_t epoch, std::int64_t batch, int shard, std::int64_t row) const;
 
  private:
+  struct Cache;
+  std::shared_ptr<const BlockOrder> order_of(std::int64_t epoch) const;
+  std::int64_t shuffled(std::int64_t epoch, std::int64_t position) const;
+
   SamplerConfig config_;
   BatchSplit split_;
+  std::shared_ptr<Cache> cache_;  ///< Of block orders: a copy of the sampler shares it.
 };
 
 }  // namespace renai

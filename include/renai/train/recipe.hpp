@@ -55,6 +55,12 @@ struct Recipe : RecipeValues {
       "share of the shorter side that validation sees, 0.875: as resizing to 256 and cropping 224 (default: that for "
       "JPEG images, all of raw ones)",
       true);
+    f("shuffle", r.shuffle,
+      "order of training samples: global (a permutation of all), block (whole shards in random order, some of them "
+      "mixed "
+      "at a time) or none (as stored)",
+      true);
+    f("shuffle-window", r.shuffle_window, "shards that --shuffle block mixes at a time", true);
     f("seed", r.seed, "seed of weights, order and augmentation", true);
     f("reduce", r.reduce,
       "tree: one fixed reduction tree, the same bits on any number of ranks; fast: the GPU library's own all-reduce",
@@ -73,6 +79,7 @@ struct Recipe : RecipeValues {
     f("init-from", r.init_from, "checkpoint or HDF5 file to take the first weights from", false);
     f("threads", r.threads, "compute threads of a rank (a constant of the run, never the core count)", true);
     f("loader-threads", r.loader_threads, "input threads of a rank", false);
+    f("cache", r.cache, "read the whole data set into each host's memory first, shared by its ranks", false);
     f("verify-data", r.verify_data, "compare each sample read with its digest", false);
     f("log-every", r.log_every, "steps between metrics lines", false);
     f("watchdog-seconds", r.watchdog_seconds, "longest wait for another rank", false);

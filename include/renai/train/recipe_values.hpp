@@ -57,6 +57,8 @@ struct RecipeValues {
   std::string resolution;
   std::int64_t val_resolution = 0;
   double val_crop = 0;
+  std::string shuffle = "global";
+  int shuffle_window = 8;
   std::uint64_t seed = 1;
   std::string reduce = "tree";
   std::string kernel_search = "heuristic";
@@ -71,6 +73,7 @@ struct RecipeValues {
   std::string init_from;
   int threads = 1;
   int loader_threads = 1;
+  bool cache = false;
   bool verify_data = false;
   std::int64_t log_every = 50;
   double watchdog_seconds = 60;

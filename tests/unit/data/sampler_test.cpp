@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 #include <vector>
@@ -166,6 +167,126 @@ TEST(Sampler, TrainingFollowsThePermutation) {
   const Sampler sampler = make_sampler(97, 64, 8, true);
   EXPECT_EQ(sampler.sample(4, 0, 3, 2), static_cast<std::int64_t>(permute(3 * 8 + 2, 97, 9, 4)));
   EXPECT_EQ(sampler.sample(4, 1, 3, 2), static_cast<std::int64_t>(permute(64 + 3 * 4 + 2, 97, 9, 4)));
+}
+
+Sampler make_block_sampler(const std::vector<std::int64_t>& blocks, int window, int shards = 1) {
+  SamplerConfig config;
+  for (const std::int64_t size : blocks) config.samples += size;
+  config.global_batch = config.samples;
+  config.logical_shards = shards;
+  config.seed = 9;
+  config.shuffle = Shuffle::block;
+  config.blocks = blocks;
+  config.window = window;
+  return Sampler(config);
+}
+
+TEST(Sampler, BlockOrderShowsEachSampleOnce) {
+  const std::vector<std::vector<std::int64_t>> sets{
+      {5, 5, 5, 5, 2}, {1}, {7}, {0, 3, 0, 4}, {1, 1, 1, 1, 1, 1, 900, 3}};
+  for (const std::vector<std::int64_t>& blocks : sets) {
+    for (const int window : {1, 2, 3, 50}) {
+      for (const std::int64_t epoch : {0, 1, 2, 1000}) {
+        const auto ids = epoch_ids(make_block_sampler(blocks, window), 1, epoch);
+        EXPECT_TRUE(is_permutation_of_range({ids.begin(), ids.end()})) << window << " " << epoch;
+      }
+    }
+  }
+}
+
+TEST(Sampler, BlockOrderIsAPureFunctionWhicheverEpochIsAskedFirst) {
+  const Sampler a = make_block_sampler({30, 30, 30, 10}, 2), b = make_block_sampler({30, 30, 30, 10}, 2);
+  const auto first = epoch_ids(a, 1, 3);
+  for (const std::int64_t epoch : {0, 1, 2, 5, 4, 3}) epoch_ids(b, 1, epoch);
+  EXPECT_EQ(first, epoch_ids(b, 1, 3));
+  EXPECT_NE(first, epoch_ids(b, 1, 4));
+  EXPECT_EQ(first, epoch_ids(a, 1, 3));
+}
+
+TEST(Sampler, AWindowHoldsTheSamplesOfItsBlocks) {
+  const Sampler sampler = make_block_sampler({10, 10, 10, 10, 10, 10}, 2);
+  std::set<std::set<std::int64_t>> pairs;
+  for (std::int64_t epoch = 0; epoch < 30; ++epoch) {
+    const auto ids = epoch_ids(sampler, 1, epoch);
+    for (std::size_t window = 0; window < 3; ++window) {
+      std::set<std::int64_t> blocks;
+      for (std::size_t i = 0; i < 20; ++i) blocks.insert(ids[window * 20 + i] / 10);
+      EXPECT_EQ(blocks.size(), 2u);
+      pairs.insert(blocks);
+      EXPECT_FALSE(std::is_sorted(ids.begin() + static_cast<std::ptrdiff_t>(window * 20),
+                                  ids.begin() + static_cast<std::ptrdiff_t>(window * 20 + 20)));
+    }
+  }
+  EXPECT_EQ(pairs.size(), 15u) << "all pairs of six blocks meet";
+}
+
+/// Over 200 epochs: how often each sample stands at each position, against all being equally likely. In deviations of
+/// the chi-squared distribution from its mean.
+double deviation_of_positions(const Sampler& sampler, std::int64_t samples, std::int64_t first_epoch) {
+  constexpr int kEpochs = 200;
+  const auto n = static_cast<std::size_t>(samples);
+  std::vector<int> counts(n * n, 0);
+  for (std::int64_t epoch = first_epoch; epoch < first_epoch + kEpochs; ++epoch) {
+    const auto ids = epoch_ids(sampler, 1, epoch);
+    for (std::size_t i = 0; i < n; ++i) ++counts[i * n + static_cast<std::size_t>(ids[i])];
+  }
+  const double expected = static_cast<double>(kEpochs) / static_cast<double>(n);
+  double sum = 0;
+  for (const int count : counts) sum += (count - expected) * (count - expected) / expected;
+  const double freedom = static_cast<double>((n - 1) * (n - 1));
+  return (sum - freedom) / std::sqrt(2 * freedom);
+}
+
+/// The same of which sample follows which.
+double deviation_of_followers(const Sampler& sampler, std::int64_t samples) {
+  constexpr int kEpochs = 200;
+  const auto n = static_cast<std::size_t>(samples);
+  std::vector<int> counts(n * n, 0);
+  for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+    const auto ids = epoch_ids(sampler, 1, epoch);
+    for (std::size_t i = 0; i + 1 < n; ++i) {
+      ++counts[static_cast<std::size_t>(ids[i]) * n + static_cast<std::size_t>(ids[i + 1])];
+    }
+  }
+  const double cells = static_cast<double>(n * (n - 1)), expected = kEpochs * static_cast<double>(n - 1) / cells;
+  double sum = 0;
+  for (std::size_t i = 0; i < n * n; ++i) {
+    if (i / n != i % n) sum += (counts[i] - expected) * (counts[i] - expected) / expected;
+  }
+  return (sum - cells) / std::sqrt(2 * cells);
+}
+
+TEST(Sampler, PositionsOf200EpochsAreEven) {
+  // 4.5 deviations: less than one of 100,000 true shuffles is as far away.
+  SamplerConfig config;
+  config.samples = config.global_batch = 48;
+  config.logical_shards = 1;
+  config.seed = 4;
+  EXPECT_LT(std::abs(deviation_of_positions(Sampler(config), 48, 0)), 4.5);
+  EXPECT_LT(std::abs(deviation_of_followers(Sampler(config), 48)), 4.5);
+  for (const int window : {1, 2, 4}) {
+    const Sampler sampler = make_block_sampler({6, 6, 6, 6, 6, 6, 6, 6}, window);
+    EXPECT_LT(std::abs(deviation_of_positions(sampler, 48, 0)), 4.5) << window;
+  }
+  // What block order is not: neighbours come from few blocks, so followers are far from even.
+  EXPECT_GT(deviation_of_followers(make_block_sampler({6, 6, 6, 6, 6, 6, 6, 6}, 1), 48), 20.0);
+}
+
+TEST(Sampler, NoShuffleIsTheStoredOrder) {
+  SamplerConfig config;
+  config.samples = config.global_batch = 12;
+  config.logical_shards = 4;
+  config.shuffle = Shuffle::none;
+  const auto ids = epoch_ids(Sampler(config), 4, 3);
+  EXPECT_TRUE(std::is_sorted(ids.begin(), ids.end()));
+}
+
+TEST(Sampler, OrdersHaveNames) {
+  for (const Shuffle shuffle : {Shuffle::global, Shuffle::block, Shuffle::none}) {
+    EXPECT_EQ(parse_shuffle(shuffle_name(shuffle)), shuffle);
+  }
+  EXPECT_THROW(parse_shuffle("blocks"), UserError);
+  EXPECT_THROW(make_block_sampler({3, 3}, 0), UserError);
 }
 
 TEST(Sampler, PlacesOutsideAreRefused) {

@@ -1,0 +1,47 @@
+#pragma once
+// What the input of a training can do, stage by stage, on several threads.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "renai/data/augmentation.hpp"
+#include "renai/data/dataset.hpp"
+
+namespace renai {
+
+struct DataBenchConfig {
+  Augmentation augmentation;
+  std::int64_t size = 0;     ///< The network's input; 0: as the set says.
+  std::int64_t samples = 0;  ///< Of each measurement; 0: until `seconds` have passed.
+  double seconds = 2;        ///< Of each measurement, about.
+  int threads = 1;
+  std::int64_t rows = 32;  ///< Of a staging buffer.
+};
+
+/// One stage, all threads busy with it.
+struct StageRate {
+  std::string name;  ///< read, decode, augment, stage
+  double images_per_second = 0;
+  double bytes_per_second = 0;  ///< read: as stored; decode: of decoded pixels; stage: of the staging buffer.
+  double busy = 0;              ///< Share of the threads' time in which they computed; the rest they waited.
+  std::int64_t disk_bytes = 0;  ///< That came from a disk, not from memory, as the system counts for this process.
+  std::string limit;            ///< What bounds it: cores, disk, memory.
+};
+
+struct DataBench {
+  std::string encoding, digest;
+  std::int64_t height = 0, width = 0, channels = 0;  ///< Staged, at most.
+  std::int64_t mean_stored_bytes = 0;
+  int threads = 1;
+  bool same_pixels = false;  ///< One thread and `threads` threads staged the same bytes; their digest is `digest`.
+  std::vector<StageRate> stages;
+  /// Of the last stage, which does all of it.
+  double images_per_second() const { return stages.empty() ? 0 : stages.back().images_per_second; }
+};
+
+/// First compares what one thread and several stage, then measures. Errors: UserError for an augmentation that the set
+/// cannot have; DataError naming shard and sample.
+DataBench bench_data(const Dataset& dataset, const DataBenchConfig& config);
+
+}  // namespace renai

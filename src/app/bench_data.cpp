@@ -1,0 +1,95 @@
+// renai bench data: what the input can do, and whether that is enough.
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "commands.hpp"
+#include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
+#include "renai/data/data_bench.hpp"
+
+namespace renai {
+namespace {
+
+int own_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+nlohmann::ordered_json to_json(const DataBench& bench, const DataBenchArguments& arguments) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const StageRate& stage : bench.stages) {
+    stages.push_back({{"stage", stage.name},
+                      {"images_per_second", stage.images_per_second},
+                      {"bytes_per_second", stage.bytes_per_second},
+                      {"busy", stage.busy},
+                      {"disk_bytes", stage.disk_bytes},
+                      {"limit", stage.limit}});
+  }
+  nlohmann::ordered_json json{{"data", arguments.data},
+                              {"encoding", bench.encoding},
+                              {"threads", bench.threads},
+                              {"staged", {bench.height, bench.width, bench.channels}},
+                              {"mean_stored_bytes", bench.mean_stored_bytes},
+                              {"same_pixels", bench.same_pixels},
+                              {"digest", bench.digest},
+                              {"stages", stages},
+                              {"images_per_second", bench.images_per_second()}};
+  if (arguments.need > 0) {
+    json["need"] = arguments.need;
+    json["enough"] = bench.images_per_second() >= arguments.need;
+  }
+  return json;
+}
+
+void print(const DataBench& bench, const DataBenchArguments& arguments) {
+  std::printf("%s: %s images of %s, staged as up to %lldx%lldx%lld, %d threads\n", arguments.data.c_str(),
+              bench.encoding.c_str(), format_bytes(bench.mean_stored_bytes).c_str(),
+              static_cast<long long>(bench.height), static_cast<long long>(bench.width),
+              static_cast<long long>(bench.channels), bench.threads);
+  std::printf("1 thread and %d threads stage the same bytes: %s\n", std::max(3, bench.threads), bench.digest.c_str());
+  std::printf("%-8s %12s %14s %6s  %s\n", "stage", "images/s", "bytes/s", "busy", "limit");
+  for (const StageRate& stage : bench.stages) {
+    std::printf("%-8s %12.0f %14s %5.0f%%  %s\n", stage.name.c_str(), stage.images_per_second,
+                (format_bytes(static_cast<std::int64_t>(stage.bytes_per_second)) + "/s").c_str(), 100 * stage.busy,
+                stage.limit.c_str());
+  }
+  if (arguments.need <= 0) return;
+  const double share = bench.images_per_second() / arguments.need;
+  std::printf("training needs %.0f images/s: %s (%.2fx)\n", arguments.need, share >= 1 ? "enough" : "too few", share);
+}
+
+}  // namespace
+
+int command_bench_data(const DataBenchArguments& arguments) {
+  if (arguments.threads < 0 || arguments.size < 0 || arguments.images < 0 || !(arguments.seconds > 0) ||
+      !(arguments.need >= 0)) {
+    throw UserError("renai bench data", "a number is out of range", "use positive numbers");
+  }
+  const Dataset dataset = Dataset::open(arguments.data, arguments.split);
+  DataBenchConfig config;
+  const bool colours = dataset.manifest().channels == 3;
+  const std::string usual = dataset.encoded() ? "resized-crop,flip" : colours ? "crop4,flip" : "crop4";
+  config.augmentation = Augmentation::parse(arguments.augment.empty() ? usual : arguments.augment);
+  config.size = arguments.size;
+  config.samples = arguments.images;
+  config.seconds = arguments.seconds;
+  config.threads = arguments.threads > 0 ? arguments.threads : own_cores();
+  const DataBench bench = bench_data(dataset, config);
+  if (!bench.same_pixels) {
+    throw InternalError("renai bench data", "one thread and several stage different bytes",
+                        "please report this with the command line");
+  }
+  if (arguments.json) {
+    std::printf("%s\n",
+                to_json(bench, arguments).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    print(bench, arguments);
+  }
+  return 0;
+}
+
+}  // namespace renai

@@ -1,0 +1,93 @@
+#include "renai/data/page_cache.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <system_error>
+
+#include "renai/base/descriptor.hpp"
+#include "renai/base/error.hpp"
+
+namespace renai {
+namespace fs = std::filesystem;
+
+void FileSet::add(const fs::path& directory, const Manifest& manifest, const std::string& split) {
+  const SplitInfo* info = manifest.find(split);
+  if (info == nullptr) return;
+  for (const ShardInfo& shard : info->shards) {
+    const fs::path path = directory / shard.file;
+    if (std::find(paths.begin(), paths.end(), path) != paths.end()) continue;
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    if (error) throw DataError("shard " + path.string(), error.message(), "copy or make it again");
+    paths.push_back(path);
+    size_bytes += static_cast<std::int64_t>(bytes);
+  }
+}
+
+std::int64_t available_memory_bytes() {
+  std::int64_t available = 0;
+  std::ifstream info("/proc/meminfo");
+  for (std::string key, unit; info >> key;) {
+    if (key == "MemAvailable:") {
+      info >> available;
+      available *= 1024;
+      break;
+    }
+    std::getline(info, unit);
+  }
+  std::int64_t limit = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit > 0) {  // "max" is no number.
+    available = available > 0 ? std::min(available, limit) : limit;
+  }
+  return available;
+}
+
+CacheFiller::CacheFiller(FileSet files, int part, int parts)
+    : files_(std::move(files)), thread_([this, part, parts] { run(part, parts); }) {}
+
+CacheFiller::~CacheFiller() {
+  stop_ = true;
+  thread_.join();
+}
+
+bool CacheFiller::done() const {
+  if (!done_) return false;
+  if (failure_) std::rethrow_exception(failure_);
+  return true;
+}
+
+void CacheFiller::run(int part, int parts) {
+  try {
+    for (std::size_t i = static_cast<std::size_t>(part); i < files_.paths.size() && !stop_;
+         i += static_cast<std::size_t>(parts)) {
+      read_file(files_.paths[i]);
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  done_ = true;
+}
+
+void CacheFiller::read_file(const fs::path& path) {
+  const auto fail = [&path] {
+    throw ResourceError("reading " + path.string() + " into memory", std::generic_category().message(errno),
+                        "check the disk, or leave out --cache");
+  };
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) fail();
+  ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  std::vector<char> block(std::size_t{4} << 20);
+  while (!stop_) {
+    const ssize_t got = ::read(file.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail();
+    if (got == 0) return;
+    read_bytes_ += got;
+  }
+}
+
+}  // namespace renai

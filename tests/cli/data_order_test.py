@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""--shuffle in its three orders over ranks, threads and restarts; --cache; renai bench data."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import h5py
+import numpy
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import renai_cli  # noqa: E402
+
+TRAIN, BATCH, SHARDS, SHARD_SAMPLES = 304, 64, 4, 32
+PER_EPOCH = TRAIN // BATCH + 1
+
+
+class DataOrderTest(renai_cli.FolderTest):
+    def setUp(self):
+        super().setUp()
+        renai_cli.write_idx(self.folder / "idx", train=TRAIN, val=40)
+        self.data = self.folder / "data"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data,
+                                     "--shard-samples", SHARD_SAMPLES]))
+
+    def start(self, name, *words, ranks=1, steps=2 * PER_EPOCH):
+        return renai_cli.on_ranks(ranks, "train", "--data", self.data, "--run-dir", self.folder / name, "--trace",
+                                  self.folder / f"{name}.trace", "--steps", steps, "--global-batch", BATCH,
+                                  "--logical-shards", SHARDS, "--model", "lenet5", "--augment", "crop2", *words)
+
+    def train(self, name, *words, **keywords):
+        self.output = self.succeeds(self.start(name, *words, **keywords))
+        return self.folder / f"{name}.trace"
+
+    def compare(self, a, b):
+        return renai_cli.run([renai_cli.renai(), "trace-diff", a, b])
+
+    def epochs(self, trace):
+        """Sample ids of each epoch, in order."""
+        lines = [json.loads(line) for line in trace.read_text().splitlines()]
+        ids = [line["ids"] for line in lines if line["kind"] == "step"]
+        return [sum(ids[i:i + PER_EPOCH], []) for i in range(0, len(ids), PER_EPOCH)]
+
+    def test_orders(self):
+        seen = {}
+        for order in (["global"], ["block", "--shuffle-window", "3"], ["none"]):
+            words = ["--shuffle", *order]
+            one = self.train(f"{order[0]}1", *words)
+            for ranks, threads in ((2, 1), (4, 3)):
+                other = self.train(f"{order[0]}{ranks}", *words, "--loader-threads", threads, ranks=ranks)
+                self.assertIn("identical", self.succeeds(self.compare(one, other)))
+            seen[order[0]] = self.epochs(one)
+            for ids in seen[order[0]]:
+                self.assertEqual(sorted(ids), list(range(TRAIN)))
+        self.assertEqual(seen["none"], [list(range(TRAIN))] * 2)
+        self.assertNotEqual(seen["global"][0], seen["global"][1])
+        self.assertNotEqual(seen["block"][0], seen["block"][1])
+        # A window of block order holds the samples of three shards, the last shard may be a short one.
+        first = [i // SHARD_SAMPLES for i in seen["block"][0][:2 * SHARD_SAMPLES]]
+        self.assertLessEqual(len(set(first)), 3)
+        self.assertGreater(len({i // SHARD_SAMPLES for i in seen["global"][0][:2 * SHARD_SAMPLES]}), 6)
+        text = self.fails(self.compare(self.folder / "global1.trace", self.folder / "block1.trace"), 1)
+        self.assertIn("recipe", text)
+
+    def test_a_restart_goes_on_in_the_same_order(self):
+        words = ["--shuffle", "block", "--shuffle-window", "2", "--checkpoint-every", "3"]
+        self.train("whole", *words)
+        checkpoint = self.folder / "whole/checkpoints/step-00000006.h5"
+        self.train("resumed", *words, "--resume", checkpoint, ranks=2)
+        digests = [json.loads((self.folder / name / "summary.json").read_text())["digest"] for name in ("whole", "resumed")]
+        self.assertEqual(digests[0], digests[1])
+        self.fails(self.start("other", "--resume", checkpoint), 2, 'shuffle = "block"')
+        self.fails(self.start("other", "--shuffle", "block", "--shuffle-window", "3", "--resume", checkpoint), 2,
+                   "shuffle-window = 2")
+
+    def test_contradictions_are_refused(self):
+        self.fails(self.start("a", "--shuffle", "blocks"), 2, "did you mean 'block'?")
+        self.fails(self.start("a", "--shuffle-window", "3"), 2, "only --shuffle block has a window")
+        self.fails(self.start("a", "--shuffle", "block", "--shuffle-window", "0"), 2, "--shuffle-window 0")
+
+    def test_cache_changes_nothing_but_says_what_it_holds(self):
+        plain = self.train("plain")
+        cached = self.train("cached", "--cache", ranks=2)
+        self.assertRegex(self.output, r"cache: \d.* of 12 shards in memory")
+        self.assertIn("identical", self.succeeds(self.compare(plain, cached)))
+
+    def bench(self, data, *words):
+        return json.loads(self.succeeds(renai_cli.run([renai_cli.renai(), "bench", "data", data, "--images", 300, "--json",
+                                                       *words])))
+
+    def test_bench_data_on_pixels_and_on_jpeg_images(self):
+        raw = self.bench(self.data, "--threads", 2, "--need", 1)
+        self.assertEqual([stage["stage"] for stage in raw["stages"]], ["read", "augment", "stage"])
+        self.assertTrue(raw["same_pixels"] and raw["enough"])
+        self.assertEqual(raw["mean_stored_bytes"], 28 * 28)
+        self.assertEqual(self.bench(self.data, "--threads", 1)["digest"], raw["digest"])
+        self.assertFalse(self.bench(self.data, "--need", 1e12)["enough"])
+        for c in range(2):
+            (self.folder / f"in/{c}").mkdir(parents=True)
+            for i in range(6):
+                rows, columns = numpy.mgrid[0:50 + i, 0:70]
+                values = numpy.stack([rows * (c + 2) % 256, columns * 3 % 256, rows + columns], axis=-1).astype(numpy.uint8)
+                stream = io.BytesIO()
+                Image.fromarray(values).save(stream, "JPEG")
+                (self.folder / f"in/{c}/{i}.jpg").write_bytes(stream.getvalue())
+        jpeg = self.folder / "jpeg"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "folder", self.folder / "in", "--out", jpeg, "--size", 32]))
+        found = self.bench(jpeg, "--threads", 2, "--augment", "resized-crop,flip,colour")
+        self.assertEqual([stage["stage"] for stage in found["stages"]], ["read", "decode", "augment", "stage"])
+        self.assertTrue(all(stage["images_per_second"] > 0 and stage["limit"] for stage in found["stages"]))
+        self.assertEqual(found["digest"], self.bench(jpeg, "--threads", 5, "--augment", "resized-crop,flip,colour")["digest"])
+        text = self.succeeds(renai_cli.run([renai_cli.renai(), "bench", "data", jpeg, "--images", 50, "--need", 10]))
+        self.assertIn("training needs 10 images/s: enough", text)
+        self.fails(renai_cli.run([renai_cli.renai(), "bench", "data", jpeg, "--augment", "crop4"]), 2, "resized-crop")
+        self.fails(renai_cli.run([renai_cli.renai(), "bench", "data", self.folder / "no"]), 2, "no such folder")
+
+    def test_a_set_written_by_h5py_and_a_folder_train(self):
+        """The README's data set by hand."""
+        hand = self.folder / "hand"
+        hand.mkdir()
+        images = numpy.random.default_rng(0).integers(0, 256, (64, 28, 28, 1), dtype=numpy.uint8)
+        with h5py.File(hand / "all.h5", "w") as file:
+            file["images"], file["labels"] = images, numpy.arange(64, dtype=numpy.int32) % 10
+        manifest = {"format": "renai-dataset", "format_version": 1, "name": "hand", "encoding": "raw", "height": 28,
+                    "width": 28, "channels": 1, "classes": [str(i) for i in range(10)], "mean": [float(images.mean())],
+                    "std": [float(images.std())], "splits": [{"name": "train", "shards": [{"file": "all.h5", "samples": 64}]}]}
+        (hand / "manifest.json").write_text(json.dumps(manifest))
+        self.succeeds(renai_cli.run([renai_cli.renai(), "verify", "--adopt", hand]))
+        self.data = hand
+        self.train("hand-run", ranks=2, steps=2)
+
+
+if __name__ == "__main__":
+    renai_cli.main()

@@ -1,0 +1,73 @@
+// The benchmark of the input: stages, equal bytes on any number of threads.
+#include "renai/data/data_bench.hpp"
+
+#include <gtest/gtest.h>
+
+#include "data_files.hpp"
+#include "renai/data/page_cache.hpp"
+
+namespace renai {
+namespace {
+
+using testing::copy_small;
+using testing::Folder;
+using testing::message_of;
+
+TEST(DataBench, MeasuresTheStagesOfARawSet) {
+  const Folder folder;
+  copy_small(folder / "set");
+  const Dataset dataset = Dataset::open(folder / "set", "train");
+  DataBenchConfig config;
+  config.augmentation = Augmentation::parse("crop2,flip");
+  config.samples = 200;
+  config.rows = 8;
+  config.threads = 2;
+  const DataBench bench = bench_data(dataset, config);
+  EXPECT_TRUE(bench.same_pixels);
+  ASSERT_EQ(bench.stages.size(), 3u);
+  for (const StageRate& stage : bench.stages) {
+    EXPECT_GT(stage.images_per_second, 0) << stage.name;
+    EXPECT_GT(stage.bytes_per_second, 0) << stage.name;
+    EXPECT_FALSE(stage.limit.empty());
+  }
+  EXPECT_EQ(bench.mean_stored_bytes, 60);
+  config.threads = 1;
+  EXPECT_EQ(bench_data(dataset, config).digest, bench.digest);
+  config.augmentation = Augmentation::parse("flip");
+  EXPECT_NE(bench_data(dataset, config).digest, bench.digest);
+  config.augmentation = Augmentation::parse("colour");
+  message_of<UserError>([&] { bench_data(dataset, config); });
+}
+
+TEST(FileSet, CountsEachShardOnceAndIsReadInParts) {
+  const Folder folder;
+  copy_small(folder / "set");
+  const Manifest manifest = load_manifest(folder / "set");
+  FileSet files;
+  files.add(folder / "set", manifest, "train");
+  files.add(folder / "set", manifest, "train");
+  files.add(folder / "set", manifest, "val");
+  files.add(folder / "set", manifest, "test");
+  EXPECT_EQ(files.paths.size(), 4u + 2u);
+  std::int64_t bytes = 0;
+  for (const auto& path : files.paths) bytes += static_cast<std::int64_t>(std::filesystem::file_size(path));
+  EXPECT_EQ(files.size_bytes, bytes);
+  std::int64_t read = 0;
+  for (int part = 0; part < 4; ++part) {
+    CacheFiller filler(files, part, 4);
+    while (!filler.done()) std::this_thread::yield();
+    read += filler.read_bytes();
+  }
+  EXPECT_EQ(read, bytes);
+  EXPECT_GT(available_memory_bytes(), 0);
+  std::filesystem::remove(files.paths[1]);
+  CacheFiller filler(files, 0, 1);
+  message_of<ResourceError>([&] {
+    while (!filler.done()) std::this_thread::yield();
+  });
+  FileSet missing;
+  message_of<DataError>([&] { missing.add(folder / "set", manifest, "train"); });
+}
+
+}  // namespace
+}  // namespace renai
