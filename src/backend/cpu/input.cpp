@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <vector>
 
 #include "../dropout_key.hpp"
 #include "../reference/kernels.hpp"
@@ -38,6 +40,24 @@ Tap tap_at(std::int64_t out, double scale, std::int64_t crop_extent) {
   return {low, std::min(low + 1, crop_extent - 1), static_cast<float>(position - static_cast<double>(low))};
 }
 
+/// The same with places in a row of pixels, for one column of the network's input.
+struct ColumnTap {
+  std::int64_t left, right;
+  float left_weight, right_weight;
+};
+
+struct WeightedRow {
+  const std::uint8_t* row;
+  float weight;
+};
+
+/// Columns of the image at work and of its partner. One a thread and kept, so that the steady state allocates nothing.
+struct ImageTaps {
+  std::int64_t sample = -1;
+  std::vector<ColumnTap> taps;
+};
+thread_local std::array<ImageTaps, 2> tap_cache;
+
 /// One shard's images, cropped, resized, flipped, normalised, erased and mixed.
 struct Normalize {
   const std::byte* slot;
@@ -51,6 +71,7 @@ struct Normalize {
   }
 
   void image(std::int64_t n) const {
+    for (ImageTaps& taps : tap_cache) taps.sample = -1;
     for (std::int64_t r = 0; r < h; ++r) row(n, r, x + (n * h + r) * w * c);
   }
 
@@ -104,38 +125,60 @@ struct Normalize {
   /// Any crop, with colours.
   void resized(std::int64_t n, std::int64_t r, std::int64_t first, std::int64_t end, float* out) const {
     const SampleParams& one = sample(n);
-    const double scale_y = static_cast<double>(one.crop_h) / static_cast<double>(h);
-    const double scale_x = static_cast<double>(one.crop_w) / static_cast<double>(w);
-    const Tap ty = tap_at(r, scale_y, one.crop_h);
-    const std::array<const std::uint8_t*, 2> rows{row_of(n, one.crop_y + ty.low), row_of(n, one.crop_y + ty.high)};
-    const std::array<float, 2> row_weights{1.0f - ty.weight, ty.weight};
-    for (std::int64_t at = first; at < end; ++at) {
-      const Tap tx = tap_at(one.flip != 0 ? w - 1 - at : at, scale_x, one.crop_w);
-      const std::int64_t left = one.crop_x + tx.low, right = one.crop_x + tx.high;
-      const float left_weight = left >= 0 && left < layout.w ? 1.0f - tx.weight : 0.0f;
-      const float right_weight = right >= 0 && right < layout.w ? tx.weight : 0.0f;
-      // Where a weight is 0 because its pixel lies outside, the pixel read instead is any of the row.
-      const std::int64_t left_at = std::clamp<std::int64_t>(left, 0, layout.w - 1) * c;
-      const std::int64_t right_at = std::clamp<std::int64_t>(right, 0, layout.w - 1) * c;
-      std::array<float, 4> pixel{};
-      for (std::size_t k = 0; k < 2; ++k) {
-        if (rows[k] == nullptr) continue;
-        for (std::int64_t ch = 0; ch < c; ++ch) {
-          const float value = left_weight * static_cast<float>(rows[k][left_at + ch]) +
-                              right_weight * static_cast<float>(rows[k][right_at + ch]);
-          pixel[static_cast<std::size_t>(ch)] += row_weights[k] * value;
-        }
-      }
-      map_colour(one, pixel.data());
-      for (std::size_t ch = 0; ch < static_cast<std::size_t>(c); ++ch) {
-        out[(at - first) * c + static_cast<std::int64_t>(ch)] = (pixel[ch] - mean[ch]) * inv_std[ch];
-      }
+    const Tap ty = tap_at(r, static_cast<double>(one.crop_h) / static_cast<double>(h), one.crop_h);
+    const auto weighted = [&](std::int64_t y, float weight) {
+      const bool inside = y >= 0 && y < layout.h;
+      return WeightedRow{pixels_of(n) + (inside ? y : 0) * layout.w * c, inside ? weight : 0.0f};
+    };
+    const WeightedRow top = weighted(one.crop_y + ty.low, 1.0f - ty.weight);
+    const WeightedRow bottom = weighted(one.crop_y + ty.high, ty.weight);
+    const std::vector<ColumnTap>& taps = taps_of(n);
+    const std::span<const ColumnTap> part(taps.data() + first, static_cast<std::size_t>(end - first));
+    switch (c) {
+      case 1: return resize_row<1>(top, bottom, part, one, out);
+      case 2: return resize_row<2>(top, bottom, part, one, out);
+      case 3: return resize_row<3>(top, bottom, part, one, out);
+      default: return resize_row<4>(top, bottom, part, one, out);
     }
   }
 
-  /// A row of the staged image, or null outside of it.
-  const std::uint8_t* row_of(std::int64_t n, std::int64_t y) const {
-    return y >= 0 && y < layout.h ? pixels_of(n) + y * layout.w * c : nullptr;
+  template <std::int64_t kChannels>
+  void resize_row(const WeightedRow& top, const WeightedRow& bottom, std::span<const ColumnTap> taps,
+                  const SampleParams& one, float* out) const {
+    for (const ColumnTap& tap : taps) {
+      std::array<float, 4> pixel;
+      for (std::int64_t ch = 0; ch < kChannels; ++ch) {
+        const auto across = [&tap, ch](const std::uint8_t* row) {
+          return tap.left_weight * static_cast<float>(row[tap.left + ch]) +
+                 tap.right_weight * static_cast<float>(row[tap.right + ch]);
+        };
+        pixel[static_cast<std::size_t>(ch)] = top.weight * across(top.row) + bottom.weight * across(bottom.row);
+      }
+      if constexpr (kChannels == 3) map_colour(one, pixel.data());
+      for (std::size_t ch = 0; ch < kChannels; ++ch) out[ch] = (pixel[ch] - mean[ch]) * inv_std[ch];
+      out += kChannels;
+    }
+  }
+
+  /// Of the network's columns in image n: computed once for all rows of an image.
+  const std::vector<ColumnTap>& taps_of(std::int64_t n) const {
+    for (const ImageTaps& image : tap_cache) {
+      if (image.sample == n) return image.taps;
+    }
+    ImageTaps& place = tap_cache[tap_cache[0].sample < 0 ? 0 : 1];
+    const SampleParams& one = sample(n);
+    const double scale = static_cast<double>(one.crop_w) / static_cast<double>(w);
+    place.sample = n;
+    place.taps.resize(static_cast<std::size_t>(w));
+    for (std::int64_t at = 0; at < w; ++at) {
+      const Tap tap = tap_at(one.flip != 0 ? w - 1 - at : at, scale, one.crop_w);
+      const std::int64_t left = one.crop_x + tap.low, right = one.crop_x + tap.high;
+      // A pixel outside of the image has no weight; what is read instead is any of the row.
+      place.taps[static_cast<std::size_t>(at)] = {
+          std::clamp<std::int64_t>(left, 0, layout.w - 1) * c, std::clamp<std::int64_t>(right, 0, layout.w - 1) * c,
+          left >= 0 && left < layout.w ? 1.0f - tap.weight : 0.0f, right >= 0 && right < layout.w ? tap.weight : 0.0f};
+    }
+    return place.taps;
   }
 
   /// A crop of the network's size. What it holds outside of the image reads as pixel value 0.
