@@ -21,6 +21,16 @@ constexpr int kPauseGrowth = 4;
 
 bool may_pass(int error) { return error == EIO || error == ESTALE || error == ETIMEDOUT || error == EAGAIN; }
 
+std::int64_t open_now() {
+  std::error_code ignored;
+  std::int64_t count = 0;
+  for (std::filesystem::directory_iterator at("/proc/self/fd", ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    ++count;
+  }
+  return count;
+}
+
 Descriptor open_file(const std::filesystem::path& path) {
   return Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
@@ -50,11 +60,11 @@ bool PositionedFile::read(std::int64_t at, std::span<std::byte> out) const {
     }
     if (error == EINTR) continue;
     if (!may_pass(error) || pause > kLongestPause) {
-      throw ResourceError("reading " + std::to_string(out.size()) + " bytes at offset " + std::to_string(at) + " of " +
-                              path_.string(),
-                          std::generic_category().message(error) + " (errno " + std::to_string(error) + ")" +
-                              (may_pass(error) ? ", and asking again did not help" : ""),
-                          "check the disk or the network file system");
+      throw ResourceError(
+          "reading " + std::to_string(out.size()) + " bytes at offset " + std::to_string(at) + " of " + path_.string(),
+          std::generic_category().message(error) + " (errno " + std::to_string(error) + ")" +
+              (may_pass(error) ? ", and asking again did not help" : ""),
+          "check the disk or the network file system");
     }
     std::this_thread::sleep_for(pause);
     pause *= kPauseGrowth;
@@ -64,8 +74,8 @@ bool PositionedFile::read(std::int64_t at, std::span<std::byte> out) const {
 }
 
 void allow_open_files(std::int64_t count) {
-  constexpr std::int64_t kOthers = 512;  // Libraries, logs, links between ranks.
-  const auto needed = static_cast<rlim_t>(count + kOthers);
+  constexpr std::int64_t kOthers = 512;  // Logs, links between ranks: what will be opened yet.
+  const auto needed = static_cast<rlim_t>(open_now() + count + kOthers);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed) return;
   if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed) {

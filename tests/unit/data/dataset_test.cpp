@@ -1,14 +1,17 @@
 // Opening a split: what is read back, and the table of bad inputs.
 #include "renai/data/dataset.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "data_files.hpp"
+#include "renai/base/descriptor.hpp"
 #include "renai/io/hdf5.hpp"
 
 namespace renai {
@@ -73,6 +76,25 @@ TEST(Dataset, OutlivesItsFilesNames) {
   std::vector<std::byte> pixels(60);
   set.read(49, pixels);
   EXPECT_NE(pixels, std::vector<std::byte>(60));
+}
+
+/// What is open already counts, such as the shards of another set.
+TEST(Dataset, TheLimitOfOpenFilesIsRaisedForItsShards) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max != RLIM_INFINITY && before.rlim_max < 2000) GTEST_SKIP() << "the system's limit is too low";
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 1);
+  rlimit limit = before;
+  limit.rlim_cur = 2000;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<Descriptor> others;
+  for (int i = 0; i < 600; ++i) others.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(others.back());
+  limit.rlim_cur = 620;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(Dataset::open(folder / "set", "train").size(), 50);
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(Dataset, OtherIntegerTypesAreConverted) {
