@@ -55,6 +55,27 @@ std::string free_name(const ModelSpec& model) {
   return name;
 }
 
+/// The last batch norm of each residual block; see set_zero_gamma.
+std::vector<LayerSpec*> last_norms_of_blocks(ModelSpec& model) {
+  const std::map<std::string, int> depth = depths(model);
+  std::map<std::string, LayerSpec*> norms;
+  for (LayerSpec& layer : model.layers) {
+    if (layer.kind == LayerKind::batch_norm) norms[layer.name] = &layer;
+  }
+  std::vector<LayerSpec*> all;
+  for (const LayerSpec& layer : model.layers) {
+    if (layer.kind != LayerKind::add) continue;
+    LayerSpec* last = nullptr;
+    for (const std::string& input : layer.inputs) {
+      const auto norm = norms.find(input);
+      if (norm == norms.end()) continue;
+      if (last == nullptr || depth.at(input) > depth.at(last->name)) last = norm->second;
+    }
+    if (last != nullptr) all.push_back(last);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<std::string> init_words() {
@@ -103,28 +124,18 @@ void set_dropout(ModelSpec& model, float rate) {
   model.layers.insert(std::prev(last.base()), dropout);
 }
 
+bool ends_blocks_in_norms(const ModelSpec& model) {
+  ModelSpec copy = model;
+  return !last_norms_of_blocks(copy).empty();
+}
+
 void set_zero_gamma(ModelSpec& model) {
-  const std::map<std::string, int> depth = depths(model);
-  std::map<std::string, LayerSpec*> norms;
-  for (LayerSpec& layer : model.layers) {
-    if (layer.kind == LayerKind::batch_norm) norms[layer.name] = &layer;
+  const std::vector<LayerSpec*> last = last_norms_of_blocks(model);
+  if (last.empty()) {
+    throw UserError("--zero-gamma", "model '" + model.name + "' has no residual block that ends in a batch norm",
+                    "leave --zero-gamma out");
   }
-  bool found = false;
-  for (const LayerSpec& layer : model.layers) {
-    if (layer.kind != LayerKind::add) continue;
-    LayerSpec* last = nullptr;
-    for (const std::string& input : layer.inputs) {
-      const auto norm = norms.find(input);
-      if (norm == norms.end()) continue;
-      if (last == nullptr || depth.at(input) > depth.at(last->name)) last = norm->second;
-    }
-    if (last == nullptr) continue;
-    last->zero_init = true;
-    found = true;
-  }
-  if (found) return;
-  throw UserError("--zero-gamma", "model '" + model.name + "' has no residual block that ends in a batch norm",
-                  "leave --zero-gamma out");
+  for (LayerSpec* norm : last) norm->zero_init = true;
 }
 
 }  // namespace renai

@@ -19,6 +19,9 @@ void set_init(ModelSpec& model, const std::string& word);
 /// name is taken) before its last linear layer, unless the rate is 0. Errors: UserError for a model without either.
 void set_dropout(ModelSpec& model, float rate);
 
+/// Whether set_zero_gamma finds a batch norm.
+bool ends_blocks_in_norms(const ModelSpec& model);
+
 /// Lets the scale of the last batch norm of each residual block start at 0. Such is a batch norm that an add layer
 /// reads and, where it reads several, the one with the longest way from the network's input: the others are
 /// projections. Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 5.1. Errors: UserError for a model
