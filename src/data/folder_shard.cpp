@@ -17,8 +17,6 @@ namespace renai {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int64_t kDecodeBytes = std::int64_t{192} << 20;
-
 /// Says what a shard is made of: settings, and label, path, size and time of change of each file.
 std::string content_key(const FolderPack& pack, const ShardPlan& plan) {
   Checksum128 key;
@@ -82,9 +80,8 @@ void take_image(const FolderPack& pack, const std::string& path, std::int32_t la
 void read_images(const FolderPack& pack, const ShardPlan& plan, const Advance& advance, Content& content,
                  ShardSummary& summary) {
   const ImageList& list = pack.splits[plan.split];
-  DecodeRoom room(kDecodeBytes);
   std::vector<std::unique_ptr<ImageFileReader>> readers;
-  for (int t = 0; t < pack.threads; ++t) readers.push_back(std::make_unique<ImageFileReader>(pack.goal, room));
+  for (int t = 0; t < pack.threads; ++t) readers.push_back(std::make_unique<ImageFileReader>(pack.goal, *pack.rooms));
   OrderedLimits limits;
   limits.threads = pack.threads;
   limits.items = 8 * pack.threads;

@@ -2,6 +2,7 @@
 // Shards made of image files.
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct FolderPack {
   std::int64_t classes = 0;
   std::int64_t measured_every = 1;  ///< Of the training images in their order; statistics are over these.
   int threads = 1;
+  std::shared_ptr<ImageRooms> rooms = std::make_shared<ImageRooms>();
   bool skip_bad = false;
 };
 

@@ -19,28 +19,78 @@
 namespace renai {
 namespace {
 
-constexpr std::int64_t kMostFileBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMostFileBytes = std::int64_t{128} << 20;
 constexpr std::int64_t kMostPixels = 100'000'000;  ///< What decoding may need of these stays below a gigabyte.
 constexpr std::int64_t kAnySide = std::int64_t{1} << 20;
 
-std::vector<std::byte> read_file(const std::filesystem::path& path) {
+/// Holds a place in the room.
+class Place {
+ public:
+  Place(ByteRoom& room, std::int64_t bytes) : room_(room), bytes_(bytes) { room_.enter(bytes_); }
+  ~Place() { room_.leave(bytes_); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+ private:
+  ByteRoom& room_;
+  const std::int64_t bytes_;
+};
+
+/// A file that was opened and can be read.
+struct OpenFile {
+  Descriptor descriptor;
+  std::int64_t size_bytes = 0;
+};
+
+OpenFile open_file(const std::filesystem::path& path) {
   // Without O_NONBLOCK the opening of a pipe would wait for a writer for ever.
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  OpenFile file{Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK))};
   struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0) throw ImageError(std::generic_category().message(errno));
+  if (!file.descriptor || ::fstat(file.descriptor.get(), &status) != 0) {
+    throw ImageError(std::generic_category().message(errno));
+  }
   if (!S_ISREG(status.st_mode)) throw ImageError("it is no regular file");
   if (status.st_size == 0) throw ImageError("it is empty");
-  if (status.st_size > kMostFileBytes) throw ImageError("it has over 256 MiB");
-  std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
+  if (status.st_size > kMostFileBytes) throw ImageError("it has over 128 MiB");
+  file.size_bytes = status.st_size;
+  return file;
+}
+
+std::vector<std::byte> read_file(const OpenFile& file) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(file.size_bytes));
   std::size_t at = 0;
   while (at < bytes.size()) {
-    const ssize_t got = ::read(file.get(), bytes.data() + at, bytes.size() - at);
+    const ssize_t got = ::read(file.descriptor.get(), bytes.data() + at, bytes.size() - at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw ImageError(std::generic_category().message(errno));
     if (got == 0) throw ImageError("it became shorter while it was read");
     at += static_cast<std::size_t>(got);
   }
   return bytes;
+}
+
+/// Whether libjpeg keeps all coefficients of a JPEG image until its end: it is progressive, or its channels come one
+/// after the other.
+bool comes_in_scans(std::span<const std::byte> bytes) {
+  const auto byte = [bytes](std::size_t at) { return at < bytes.size() ? std::to_integer<unsigned>(bytes[at]) : 0; };
+  unsigned channels = 0;
+  for (std::size_t at = 2; at + 4 < bytes.size();) {
+    if (byte(at) != 0xFF) {
+      ++at;  // Bytes between segments; libjpeg skips them too.
+      continue;
+    }
+    const unsigned marker = byte(at + 1);
+    if (marker == 0xFF || marker == 0 || (marker >= 0xD0 && marker <= 0xD8) || marker == 1) {
+      at += marker == 0xFF ? 1 : 2;
+      continue;
+    }
+    if (marker == 0xDA) return byte(at + 4) < channels;  // Start of scan: how many channels it has.
+    const bool frame = marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
+    if (frame && marker % 4 == 2) return true;
+    if (frame) channels = byte(at + 9);
+    at += 2 + 256 * byte(at + 2) + byte(at + 3);
+  }
+  return true;
 }
 
 bool begins_with(std::span<const std::byte> bytes, std::string_view start, std::size_t at = 0) {
@@ -63,19 +113,6 @@ void require_pixels(std::int64_t h, std::int64_t w) {
   throw ImageError("it has " + std::to_string(h) + "x" + std::to_string(w) + " pixels; at most 100 million are read");
 }
 
-/// Holds a place in the room.
-class Place {
- public:
-  Place(DecodeRoom& room, std::int64_t bytes) : room_(room), bytes_(bytes) { room_.enter(bytes_); }
-  ~Place() { room_.leave(bytes_); }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-
- private:
-  DecodeRoom& room_;
-  const std::int64_t bytes_;
-};
-
 void measure_pixels(const RgbImage& image, StoredImage& stored) {
   const auto pixels = static_cast<std::uint64_t>(image.h * image.w);
   std::array<std::uint64_t, 3> sum{}, square_sum{};
@@ -95,13 +132,13 @@ void measure_pixels(const RgbImage& image, StoredImage& stored) {
 
 }  // namespace
 
-void DecodeRoom::enter(std::int64_t bytes) {
+void ByteRoom::enter(std::int64_t bytes) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&] { return bytes_ == 0 || bytes_ + bytes <= most_bytes_; });
   bytes_ += bytes;
 }
 
-void DecodeRoom::leave(std::int64_t bytes) {
+void ByteRoom::leave(std::int64_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     bytes_ -= bytes;
@@ -111,10 +148,10 @@ void DecodeRoom::leave(std::int64_t bytes) {
 
 struct ImageFileReader::Impl {
   ImageGoal goal;
-  DecodeRoom* room;
+  ImageRooms* rooms;
   JpegDecoder decoder;
 
-  Impl(const ImageGoal& wanted, DecodeRoom& shared) : goal(wanted), room(&shared) {}
+  Impl(const ImageGoal& wanted, ImageRooms& shared) : goal(wanted), rooms(&shared) {}
 
   /// No smaller than `least` on the shorter side, where the image is not smaller itself.
   RgbImage decode_jpeg(std::span<const std::byte> bytes, std::int64_t least) {
@@ -123,8 +160,8 @@ struct ImageFileReader::Impl {
     const PixelBox whole{0, 0, size.h, size.w};
     const DecodeGoal all{least, least, kAnySide, kAnySide};
     const DecodeScale scale = choose_scale(size, whole, all);
-    // Six bytes a pixel are the coefficients that libjpeg keeps of a progressive image.
-    const Place place(*room, 6 * size.h * size.w + 6 * scale.region.h * scale.region.w);
+    const std::int64_t coefficient_bytes = comes_in_scans(bytes) ? 6 * size.h * size.w : 0;
+    const Place place(rooms->pixels, coefficient_bytes + 6 * scale.region.h * scale.region.w);
     RgbImage image{scale.region.h, scale.region.w, {}};
     image.pixels.resize(static_cast<std::size_t>(3 * image.h * image.w));
     decoder.decode(whole, all, reinterpret_cast<std::byte*>(image.pixels.data()), 3 * image.w);
@@ -132,8 +169,10 @@ struct ImageFileReader::Impl {
   }
 
   StoredImage make(const std::filesystem::path& path, bool measure) {
+    const OpenFile file = open_file(path);
+    const Place place(rooms->files, file.size_bytes);
     StoredImage stored;
-    stored.bytes = read_file(path);
+    stored.bytes = read_file(file);
     const bool png = begins_with(stored.bytes, "\x89PNG\r\n\x1a\n");
     if (!png && !begins_with(stored.bytes, "\xff\xd8\xff")) refuse_kind(stored.bytes);
     return goal.jpeg ? make_encoded(std::move(stored), png, measure) : make_pixels(std::move(stored), png);
@@ -143,7 +182,7 @@ struct ImageFileReader::Impl {
     if (png) {
       const PngSize size = read_png_size(stored.bytes);
       require_pixels(size.h, size.w);
-      const Place place(*room, 7 * size.h * size.w);
+      const Place place(rooms->pixels, 7 * size.h * size.w);
       stored.bytes = encode_jpeg(decode_png(stored.bytes));
       stored.encoded_here = true;
     }
@@ -157,7 +196,7 @@ struct ImageFileReader::Impl {
     if (png) {
       const PngSize size = read_png_size(stored.bytes);
       require_pixels(size.h, size.w);
-      const Place place(*room, 7 * size.h * size.w);
+      const Place place(rooms->pixels, 7 * size.h * size.w);
       image = resize_and_crop(decode_png(stored.bytes), goal.size);
     } else {
       image = resize_and_crop(decode_jpeg(stored.bytes, 2 * goal.size), goal.size);
@@ -169,7 +208,8 @@ struct ImageFileReader::Impl {
   }
 };
 
-ImageFileReader::ImageFileReader(const ImageGoal& goal, DecodeRoom& room) : impl_(std::make_unique<Impl>(goal, room)) {}
+ImageFileReader::ImageFileReader(const ImageGoal& goal, ImageRooms& rooms)
+    : impl_(std::make_unique<Impl>(goal, rooms)) {}
 ImageFileReader::~ImageFileReader() = default;
 
 StoredImage ImageFileReader::read(const std::filesystem::path& path, bool measure) {

@@ -32,10 +32,10 @@ struct StoredImage {
   std::int64_t held_bytes() const { return static_cast<std::int64_t>(bytes.size()); }
 };
 
-/// Bounds what threads decode at the same time.
-class DecodeRoom {
+/// Bounds the bytes that threads hold at the same time.
+class ByteRoom {
  public:
-  explicit DecodeRoom(std::int64_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit ByteRoom(std::int64_t most_bytes) : most_bytes_(most_bytes) {}
   /// Waits until `bytes` fit, or nothing else is in the room.
   void enter(std::int64_t bytes);
   void leave(std::int64_t bytes);
@@ -47,10 +47,17 @@ class DecodeRoom {
   std::condition_variable changed_;
 };
 
+/// What all threads of a rank share, so that memory is bounded whatever the files are. A thread enters `files` first,
+/// and whoever is in `pixels` waits for nothing, so no two wait for each other.
+struct ImageRooms {
+  ByteRoom files{std::int64_t{96} << 20};    ///< Files as read.
+  ByteRoom pixels{std::int64_t{384} << 20};  ///< What decoding them takes.
+};
+
 /// Reads files for one thread.
 class ImageFileReader {
  public:
-  ImageFileReader(const ImageGoal& goal, DecodeRoom& room);
+  ImageFileReader(const ImageGoal& goal, ImageRooms& rooms);
   ~ImageFileReader();
   ImageFileReader(const ImageFileReader&) = delete;
   ImageFileReader& operator=(const ImageFileReader&) = delete;
