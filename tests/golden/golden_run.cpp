@@ -45,15 +45,9 @@ std::int64_t integer_of(const H5File& file, const char* key) {
   return *value;
 }
 
-void load_momenta(const std::filesystem::path& folder, const std::string& base, GoldenRun& run) {
-  std::int64_t step = 0;
-  while (step < run.steps) {
-    std::string number = std::to_string(step);
-    if (number.size() < 2) number.insert(0, "0");
-    const H5File file = H5File::open(folder / (base + "_momentum" + number + ".h5"));
-    for (const std::string& name : run.parameters) append_rows(file, name, DType::f32, run.momenta[name]);
-    step = static_cast<std::int64_t>(run.momenta[run.parameters.front()].size());
-  }
+/// The file that begins with the momentum of `step`; it need not exist.
+std::filesystem::path momentum_file(const GoldenRun& run, std::int64_t step) {
+  return run.momentum_files.string() + (step < 10 ? "0" : "") + std::to_string(step) + ".h5";
 }
 
 }  // namespace
@@ -102,8 +96,25 @@ GoldenRun load_golden(const std::string& case_name, int shards, const std::strin
     }
   }
   if (file.exists("update_spread")) append_rows(file, "update_spread", DType::f64, run.update_spread);
-  load_momenta(from, base, run);
+  if (file.exists("loss_spread")) run.loss_spread = read_all<double>(file, "loss_spread", DType::f64);
+  run.momentum_files = from / (base + "_momentum");
   return run;
+}
+
+std::map<std::string, std::vector<float>> load_momentum(const GoldenRun& run, std::int64_t step) {
+  std::int64_t first = step;  // Of the steps in the file.
+  while (first > 0 && !std::filesystem::exists(momentum_file(run, first))) --first;
+  const H5File file = H5File::open(momentum_file(run, first));
+  std::map<std::string, std::vector<float>> result;
+  for (const std::string& name : run.parameters) {
+    const std::vector<std::int64_t> extents = file.info(name).extents;
+    std::int64_t elems = 1;
+    for (std::size_t axis = 1; axis < extents.size(); ++axis) elems *= extents[axis];
+    std::vector<float>& values = result[name];
+    values.resize(static_cast<std::size_t>(elems));
+    file.read(name, DType::f32, step - first, 1, std::as_writable_bytes(std::span(values)));
+  }
+  return result;
 }
 
 OptimizerRun load_optimizer_run(const std::string& case_name) {

@@ -19,12 +19,14 @@ struct GoldenRun {
   std::vector<double> loss_fp32, loss_fp64, final_norm_fp32, final_norm_fp64;
   std::vector<std::vector<double>> loss_fp32_others;  ///< By set of kernels, then step.
   bool has_states = false;
-  /// By name, then step: momentum and running statistics after the step.
-  std::map<std::string, std::vector<std::vector<float>>> momenta, running;
+  /// By name, then step: running statistics after the step.
+  std::map<std::string, std::vector<std::vector<float>>> running;
+  std::filesystem::path momentum_files;  ///< Folder and start of the names of the files that hold the momentum.
   std::vector<std::vector<std::uint64_t>> weight_digest;  ///< By step, then parameter.
   /// By step, then parameter: how far the updates of PyTorch's own kernels are apart from the same state, over the
   /// update's norm. Only in runs made with `--states`.
   std::vector<std::vector<double>> update_spread;
+  std::vector<double> loss_spread;  ///< By step: the same of the loss.
 };
 
 /// A stored run of an optimizer (README.md, "Optimizers"). States by "GROUP/NAME", then step; row 0 is the start.
@@ -44,9 +46,10 @@ std::filesystem::path golden_folder();
 /// The finaliser of splitmix64, which all formulas draw from.
 std::uint64_t golden_mix64(std::uint64_t x);
 
-/// Reads `<case>_v<shards>.h5` and, where there are states, its momentum files, from `folder` or from where the
-/// committed ones lie. Errors: DataError.
+/// Reads `<case>_v<shards>.h5` from `folder` or from where the committed ones lie. Errors: DataError.
 GoldenRun load_golden(const std::string& case_name, int shards, const std::string& folder = {});
+/// PyTorch's momentum after a step of a run with states, by name. Errors: DataError.
+std::map<std::string, std::vector<float>> load_momentum(const GoldenRun& run, std::int64_t step);
 
 /// Start value of a parameter in PyTorch's layout. `extents` are PyTorch's; `fan_in` is that of its layer's weight;
 /// 0 for batch norm.

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes the golden training runs of PyTorch that tests/golden compares renai with.
 
-Run as `python3 make_torch_golden.py [case ...]` in this folder; needs torch, numpy and h5py. README.md describes the
+Run as `python3 make_torch_golden.py [case ...]` in this folder; needs torch, torchvision, numpy and h5py. README.md describes the
 files and says where the committed ones were made. Everything is a pure function of this script and of torch's version.
-`python3 make_torch_golden.py --states FOLDER case ...` writes the runs there, with all their states (resnet9: 1.1 GB).
+`python3 make_torch_golden.py --states FOLDER case ...` writes the runs there, with all their states (resnet9: 1.1 GB,
+resnet50: 0.9 GB, vgg16_bn: 5.4 GB).
 """
 
 import os
@@ -14,6 +15,8 @@ import h5py
 import numpy as np
 import torch
 import torch.nn.functional as F
+import torchvision
+from torch.nn.utils.stateless import functional_call
 
 STEPS = 20
 MOMENTUM = 0.9
@@ -26,6 +29,8 @@ OTHER_KERNELS = ("channels_last", "native")
 SHAKE = 1e-6  # Relative; a few units in the last place of float32.
 SHAKEN_LIMIT = 2e-5  # A fifth of the tolerance of the updates.
 MAX_FILE_VALUES = 240_000  # Float32 values a file, so that none is above a megabyte.
+SILENT = 1e-4  # Of its weight: an update of a bias below this is rounding (before a batch norm its gradient is 0).
+CHUNK = 1 << 22  # Elements whose formula is evaluated at a time.
 
 
 # ---- Formulas shared with the C++ side ------------------------------------------------------------------------------
@@ -41,8 +46,11 @@ def mix64(x):
 
 def unit(tensor_index, count):
     """`count` float64 values in [-1, 1): 24 bits of mix64(tensor_index << 32 | element)."""
-    element = np.arange(count, dtype=np.uint64) | np.uint64(tensor_index << 32)
-    return (mix64(element) >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1.0
+    values = np.empty(count, dtype=np.float64)
+    for first in range(0, count, CHUNK):
+        element = np.arange(first, min(first + CHUNK, count), dtype=np.uint64) | np.uint64(tensor_index << 32)
+        values[first : first + CHUNK] = (mix64(element) >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1.0
+    return values
 
 
 def labels_of(key, batch):
@@ -154,6 +162,34 @@ class Resnet9(Net):
         x = x + block("layer3.res2", block("layer3.res1", x))
         x = torch.flatten(F.max_pool2d(x, 4), 1)
         return F.linear(x, p["fc.weight"], p["fc.bias"])
+
+
+class Torchvision(Net):
+    """A network of torchvision for images of 64x64, dropout off; the norms are those of the run."""
+
+    input_shape = (64, 64, 3)
+
+    def __init__(self, name):
+        super().__init__()
+        self.module = getattr(torchvision.models, name)(num_classes=CLASSES)
+        fan_in = 0
+        for part_name, part in self.module.named_modules():
+            if isinstance(part, torch.nn.BatchNorm2d):
+                self.norm(part_name, part.num_features)
+                part.forward = lambda x, name=part_name: self.norm_of_run(name, x)
+                continue
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0.0
+            for key, value in part.named_parameters(recurse=False):
+                fan_in = value[0].numel() if key == "weight" else fan_in
+                self.shapes[f"{part_name}.{key}"] = (tuple(value.shape), "weight" if key == "weight" else fan_in)
+        assert list(self.shapes) == [name for name, _ in self.module.named_parameters()]
+        for value in self.module.parameters():
+            value.data = torch.empty(0)  # Each run brings its own.
+
+    def forward(self, p, x, norm):
+        self.norm_of_run = norm
+        return functional_call(self.module, p, x)
 
 
 # ---- Training -------------------------------------------------------------------------------------------------------
@@ -294,24 +330,30 @@ def check_rebuilt(before, momentum, after, lr, name):
 
 def digest_words(values):
     """The low word of renai's tensor_digest over float32 values."""
-    bits = values.reshape(-1).view(np.uint32).astype(np.uint64)
+    bits = values.reshape(-1).view(np.uint32)
+    total = np.uint64(0)
     with np.errstate(over="ignore"):
-        position = (np.arange(bits.size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        x = position ^ (bits * np.uint64(0xD6E8FEB86659FD93))
-        a = (x ^ (x >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
-        return np.uint64((a ^ (a >> np.uint64(31))).sum(dtype=np.uint64))
+        for first in range(0, bits.size, CHUNK):
+            part = bits[first : first + CHUNK].astype(np.uint64)
+            position = (np.arange(first + 1, first + 1 + part.size, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+            x = position ^ (part * np.uint64(0xD6E8FEB86659FD93))
+            a = (x ^ (x >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
+            total += np.uint64((a ^ (a >> np.uint64(31))).sum(dtype=np.uint64))
+    return total
 
 
 # ---- Cases ----------------------------------------------------------------------------------------------------------
-#       name              network          model           batch  lr    decay  shards  states stored
+#   name            network          model       batch  lr    decay  shards  states stored  steps with --states
 CASES = {
-    "lenet5": (lambda: Lenet5(), "lenet5", 32, 0.05, 5e-4, (1, 8), (1,)),
-    "resnet9_narrow": (lambda: Resnet9(4), "resnet9_narrow.toml", 32, 0.02, 5e-4, (1, 8), (1, 8)),
-    "resnet9": (lambda: Resnet9(64), "resnet9", 16, 0.002, 5e-4, (1, 8), ()),
+    "lenet5": (lambda: Lenet5(), "lenet5", 32, 0.05, 5e-4, (1, 8), (1,), STEPS),
+    "resnet9_narrow": (lambda: Resnet9(4), "resnet9_narrow.toml", 32, 0.02, 5e-4, (1, 8), (1, 8), STEPS),
+    "resnet9": (lambda: Resnet9(64), "resnet9", 16, 0.002, 5e-4, (1, 8), (), STEPS),
+    "resnet50": (lambda: Torchvision("resnet50"), "resnet50", 8, 0.002, 5e-4, (1,), (), 10),
+    "vgg16_bn": (lambda: Torchvision("vgg16_bn"), "vgg16_bn", 8, 0.002, 5e-4, (1,), (), 10),
 }
 
 
-def write_attributes(file, case, shards, batch, lr, decay, model):
+def write_attributes(file, case, shards, batch, lr, decay, model, steps):
     for key, value in {
         "case": case,
         "model": model,
@@ -321,65 +363,99 @@ def write_attributes(file, case, shards, batch, lr, decay, model):
         "made_with": "torch " + torch.__version__,
     }.items():
         file.attrs.create(key, value, dtype=h5py.string_dtype("ascii", len(value)))
-    for key, value in {"logical_shards": shards, "batch": batch, "steps": STEPS}.items():
+    for key, value in {"logical_shards": shards, "batch": batch, "steps": steps}.items():
         file.attrs.create(key, value, dtype=np.int64)
 
 
-def own_spread(single, probes, key):
-    """How far PyTorch's own kernels are apart: for each parameter the largest difference between the update that
-    `single`, which has not taken the step yet, will make and those of its other kernels from the same state, over the
-    update's norm. The first probe has the kernels of `single`."""
+def own_spread(single, probe, key):
+    """How far PyTorch's own kernels are apart: the largest difference between the loss of the step that `single` has
+    not taken yet and those of its other kernels from the same state; and for each parameter that of the updates, over
+    the update's norm, or over its weight's where it is rounding. `probe` is a run to compute their gradients with."""
     weights, momentum = single.weights(), single.momentum() if single.optimizer.state else None
-    spread = []
-    for probe in probes:
-        with torch.no_grad():
-            for name, value in weights.items():
-                probe.params[name].copy_(torch.tensor(value))
+    with torch.no_grad():
+        for name, value in weights.items():
+            probe.params[name].copy_(torch.tensor(value))
+    own, losses, apart = None, [], {}
+    for probe.kernels in (single.kernels, *OTHER_KERNELS):
         with torch.backends.mkldnn.flags(enabled=probe.kernels != "native"):
-            spread.append(gradients(probe, key))
-    wanted = updates(single, spread[0], momentum)
-    return [
-        max(np.linalg.norm(other[name] - value) for other in spread[1:]) / np.linalg.norm(wanted[name])
-        for name, value in spread[0].items()
-    ]
+            losses.append(float(np.mean(probe.backward(key)[0])))
+        found = {name: value.grad.numpy() for name, value in probe.params.items()}
+        own = own or {name: value.copy() for name, value in found.items()}
+        for name, value in own.items():
+            apart[name] = max(apart.get(name, 0.0), np.linalg.norm(found[name] - value))
+    spread, weight_norm = [], 0.0
+    for name, value in updates(single, own, momentum).items():
+        scale = np.linalg.norm(value)
+        if name.endswith(".weight"):
+            weight_norm = scale
+        elif scale < SILENT * weight_norm:
+            scale = weight_norm
+        spread.append(apart[name] / scale)
+    return max(losses) - min(losses), spread
+
+
+class MomentumFiles:
+    """Writes the momentum of the steps, as many steps a file as fit."""
+
+    def __init__(self, base, net, packed):
+        self.base, self.packed = base, packed
+        self.per_file = max(1, MAX_FILE_VALUES // sum(int(np.prod(shape)) for shape, _ in net.shapes.values()))
+        self.first, self.waiting = 0, []
+
+    def add(self, momentum):
+        self.waiting.append(momentum)
+        if len(self.waiting) == self.per_file:
+            self.flush()
+
+    def flush(self):
+        if not self.waiting:
+            return
+        with h5py.File(f"{self.base}_momentum{self.first:02d}.h5", "w") as file:
+            for name in self.waiting[0]:
+                block = np.stack([momentum[name] for momentum in self.waiting])
+                packed = {"chunks": block.shape, "compression": "gzip", "compression_opts": 9, "shuffle": True}
+                file.create_dataset(name, data=block, **(packed if self.packed else {}))
+        self.first, self.waiting = self.first + len(self.waiting), []
 
 
 def make_case(case, shards, keys, all_states=False):
     """Writes one run; `keys` are its batches, chosen here when None. Returns them."""
-    make, model, batch, lr, decay, _, stored = CASES[case]
+    make, model, batch, lr, decay, _, stored, state_steps = CASES[case]
+    steps = state_steps if all_states else STEPS
     keep_states = all_states or shards in stored
+    base = f"{case}_v{shards}"
     net = make()
     single = Run(net, shards, batch, lr, decay, torch.float32)
     # With all states each step stands for itself; where runs end up is measured without.
     double = None if all_states else Run(make(), shards, batch, lr, decay, torch.float64)
     others = [] if all_states else [Run(make(), shards, batch, lr, decay, torch.float32, name) for name in OTHER_KERNELS]
-    probes = [] if not all_states else [
-        Run(make(), shards, batch, lr, decay, torch.float32, name) for name in ("default", *OTHER_KERNELS)
-    ]
-    chosen, loss32, loss64, loss_others, momenta, running, digests, spread = [], [], [], [], [], [], [], []
-    for step in range(STEPS):
+    probe = Run(make(), shards, batch, lr, decay, torch.float32) if all_states else None
+    files = MomentumFiles(base, net, packed=not all_states) if keep_states else None
+    chosen, loss32, loss64, loss_others, running, digests, spread, loss_spread = ([] for _ in range(8))
+    for step in range(steps):
         key = choose_key(single, step) if keys is None else keys[step]
-        before = single.weights()
         if all_states:
-            spread.append(own_spread(single, probes, key))
+            loss_spread[step:], spread[step:] = zip(own_spread(single, probe, key))
+        before = single.weights() if keep_states else None
         chosen.append(key)
         loss32.append(single.step(key))
         loss64.append(double.step(key) if double else loss32[-1])
         loss_others.append([other.step(key) for other in others])
         if keep_states:
-            momenta.append(single.momentum())
+            momentum, after = single.momentum(), single.weights()
             running.append({n: [v.numpy().copy() for v in pair] for n, pair in single.running.items()})
-            after = single.weights()
             for name, value in after.items():
-                check_rebuilt(before[name], momenta[-1][name], value, lr, name)
+                check_rebuilt(before[name], momentum[name], value, lr, name)
             digests.append([digest_words(value) for value in after.values()])
+            files.add(momentum)
         print(f"{case} V={shards} step {step} batch {key}: {loss32[-1]:.7f} " + " ".join(
             f"{loss - loss64[-1]:+.2e}" for loss in [loss32[-1], *loss_others[-1]]) + (
-                f" spread {max(spread[-1]):.1e}" if all_states else ""), flush=True)
+                f" spread {loss_spread[-1]:.1e} (loss), {max(spread[-1]):.1e}" if all_states else ""), flush=True)
+    if files:
+        files.flush()
 
-    base = f"{case}_v{shards}"
     with h5py.File(base + ".h5", "w") as file:
-        write_attributes(file, case, shards, batch, lr, decay, model)
+        write_attributes(file, case, shards, batch, lr, decay, model, steps)
         file["batch_key"] = np.array(chosen, dtype=np.int64)
         file["loss_fp32"] = np.array(loss32, dtype=np.float64)
         final = single.weights()
@@ -392,22 +468,12 @@ def make_case(case, shards, keys, all_states=False):
         file.attrs.create("parameters", names, dtype=h5py.string_dtype("ascii", len(names)))
         if all_states:
             file["update_spread"] = np.array(spread, dtype=np.float64)
+            file["loss_spread"] = np.array(loss_spread, dtype=np.float64)
         if keep_states:
             file["weight_digest"] = np.array(digests, dtype=np.uint64)
             for name in net.norms:
                 for which, key in enumerate(("running_mean", "running_var")):
                     file[f"bn_running/{name}.{key}"] = np.stack([values[name][which] for values in running])
-    if not keep_states:
-        return chosen
-    values = sum(int(np.prod(shape)) for shape, _ in net.shapes.values())
-    per_file = max(1, MAX_FILE_VALUES // values)
-    for first in range(0, STEPS, per_file):
-        with h5py.File(f"{base}_momentum{first:02d}.h5", "w") as file:
-            for name in net.shapes:
-                block = np.stack([m[name] for m in momenta[first : first + per_file]])
-                packed = {} if all_states else {"chunks": block.shape, "compression": "gzip", "compression_opts": 9,
-                                                "shuffle": True}
-                file.create_dataset(name, data=block, **packed)
     return chosen
 
 

@@ -61,17 +61,20 @@ const ComputeNode& consumer(const ComputationGraph& graph, TensorId weight) {
   throw InternalError("finding the layer of a weight", "no forward node reads it");
 }
 
-std::array<std::int64_t, 4> krsc(const std::array<std::int64_t, 4>& kcrs, std::size_t index) {
-  const auto [k, c, r, s] = kcrs;
-  const auto e = static_cast<std::int64_t>(index);
-  // Element of K R S C to its place in K C R S.
-  const std::int64_t ic = e % c, is = e / c % s, ir = e / (c * s) % r, ik = e / (c * s * r);
-  return {ik, ic, ir, is};
-}
-
-std::size_t logical_place(const std::array<std::int64_t, 4>& extents, std::size_t stored) {
-  const auto at = krsc(extents, stored);
-  return static_cast<std::size_t>(((at[0] * extents[1] + at[1]) * extents[2] + at[2]) * extents[3] + at[3]);
+/// Calls f(place as stored, K R S C; place in K C R S) for each element in the order of storage. Extents K C R S.
+template <typename F>
+void for_each_place(const std::array<std::int64_t, 4>& extents, F f) {
+  const auto [k_end, c_end, r_end, s_end] = extents;
+  std::size_t stored = 0;
+  for (std::int64_t k = 0; k < k_end; ++k) {
+    for (std::int64_t r = 0; r < r_end; ++r) {
+      for (std::int64_t s = 0; s < s_end; ++s) {
+        for (std::int64_t c = 0; c < c_end; ++c) {
+          f(stored++, static_cast<std::size_t>(((k * c_end + c) * r_end + r) * s_end + s));
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -160,7 +163,7 @@ std::vector<float> StepHarness::read_param(const ParamInfo& info, TensorId id) c
   const auto extents = logical_extents(info);
   const auto stored = values_of(id);
   std::vector<float> logical(stored.size());
-  for (std::size_t i = 0; i < stored.size(); ++i) logical[logical_place(extents, i)] = stored[i];
+  for_each_place(extents, [&](std::size_t from, std::size_t to) { logical[to] = stored[from]; });
   return logical;
 }
 
@@ -168,7 +171,7 @@ void StepHarness::write_param(const ParamInfo& info, TensorId id, std::span<cons
   const auto extents = logical_extents(info);
   const auto stored = values_of(id);
   RENAI_CHECK(values.size() == stored.size(), info.name + " has another number of elements");
-  for (std::size_t i = 0; i < stored.size(); ++i) stored[i] = values[logical_place(extents, i)];
+  for_each_place(extents, [&](std::size_t to, std::size_t from) { stored[to] = values[from]; });
 }
 
 std::int64_t StepHarness::param_elems(const std::string& name) const {
