@@ -11,6 +11,7 @@
 // After <cstdio>, which it needs.
 #include <jpeglib.h>
 
+#include "area_average.hpp"
 #include "jpeg_scale.hpp"
 #include "orientation.hpp"
 #include "renai/base/check.hpp"
@@ -60,13 +61,13 @@ struct JpegDecoder::Impl {
   bool opened = false;
   // Of the image being decoded.
   PixelBox scaled;                 ///< In stored pixels at the scale chosen.
-  std::int64_t average = 1;        ///< Scaled pixels to one of the region, on each side.
+  bool averaged = false;           ///< Whether the region is smaller than that.
   JDIMENSION first_x = 0;          ///< Scaled pixel at which libjpeg's rows begin.
   std::uint8_t* target = nullptr;  ///< The region, as stored.
   std::int64_t target_row_bytes = 0;
   std::vector<std::uint8_t> line;    ///< Room for one row from libjpeg.
   std::vector<std::uint8_t> region;  ///< The region, before it is turned.
-  std::vector<std::uint32_t> sums;   ///< Of the rows that become one.
+  AreaAverage average;
 
   Impl() {
     info.err = jpeg_std_error(&error.manager);
@@ -136,8 +137,8 @@ struct JpegDecoder::Impl {
       jpeg_read_scanlines(&info, &row, 1);
       std::uint8_t* pixels = row + (scaled.x - first_x) * info.output_components;
       if (info.output_components == 4) to_rgb(pixels);
-      if (average > 1) {
-        add_row(pixels, y);
+      if (averaged) {
+        average.add_row(pixels);
       } else {
         std::memcpy(target + y * target_row_bytes, pixels, static_cast<std::size_t>(3 * scaled.w));
       }
@@ -153,21 +154,6 @@ struct JpegDecoder::Impl {
       for (std::size_t k = 0; k < 3; ++k) {
         pixels[3 * x + static_cast<std::int64_t>(k)] = static_cast<std::uint8_t>(key - multiply(255u - paper[k], key));
       }
-    }
-  }
-
-  void add_row(const std::uint8_t* pixels, std::int64_t y) {
-    for (std::int64_t x = 0; x < scaled.w; ++x) {
-      for (std::int64_t k = 0; k < 3; ++k) sums[static_cast<std::size_t>(3 * (x / average) + k)] += pixels[3 * x + k];
-    }
-    const std::int64_t rows = y % average + 1;
-    if (rows < average && y + 1 < scaled.h) return;
-    std::uint8_t* out = target + y / average * target_row_bytes;
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      const std::int64_t first = static_cast<std::int64_t>(i) / 3 * average;
-      const auto count = static_cast<std::uint32_t>(rows * std::min(average, scaled.w - first));
-      out[i] = static_cast<std::uint8_t>((sums[i] + count / 2) / count);
-      sums[i] = 0;
     }
   }
 };
@@ -201,7 +187,7 @@ ImageSize JpegDecoder::decode(const PixelBox& box, const DecodeGoal& goal, std::
   const DecodeGoal as_stored = transposed ? DecodeGoal{goal.least_w, goal.least_h, goal.most_w, goal.most_h} : goal;
   const DecodeScale scale = choose_scale(stored, place, as_stored);
   self.scaled = scale_box(stored, place, scale.eighths);
-  self.average = scale.average;
+  self.averaged = scale.region != ImageSize{self.scaled.h, self.scaled.w};
 
   jpeg_decompress_struct& info = self.info;
   info.scale_num = static_cast<unsigned>(scale.eighths);
@@ -216,9 +202,11 @@ ImageSize JpegDecoder::decode(const PixelBox& box, const DecodeGoal& goal, std::
   self.line.resize(static_cast<std::size_t>(info.output_width) * static_cast<std::size_t>(info.output_components) + 1);
   const bool turned = self.orientation != 1;
   if (turned) self.region.resize(static_cast<std::size_t>(3 * scale.region.h * scale.region.w));
-  if (self.average > 1) self.sums.assign(static_cast<std::size_t>(3 * scale.region.w), 0);
   self.target = turned ? self.region.data() : reinterpret_cast<std::uint8_t*>(out);
   self.target_row_bytes = turned ? 3 * scale.region.w : row_bytes;
+  if (self.averaged) {
+    self.average.start({self.scaled.h, self.scaled.w}, scale.region, self.target, self.target_row_bytes);
+  }
   self.run([](Impl& at) { at.read_rows(); });
   jpeg_abort_decompress(&info);
   if (!turned) return scale.region;

@@ -32,12 +32,16 @@ DecodeScale choose_scale(const ImageSize& size, const PixelBox& box, const Decod
     return ImageSize{scaled.h, scaled.w};
   };
   const auto too_small = [&goal](const ImageSize& r) { return r.h < goal.least_h || r.w < goal.least_w; };
-  const auto too_large = [&goal](const ImageSize& r) { return r.h > goal.most_h || r.w > goal.most_w; };
-  DecodeScale scale{1, 1, region(1)};
+  DecodeScale scale{1, region(1)};
   while (scale.eighths < 8 && too_small(scale.region)) scale.region = region(++scale.eighths);
-  while (scale.eighths > 1 && too_large(scale.region)) scale.region = region(--scale.eighths);
-  scale.average = std::max(ceil_div(scale.region.h, goal.most_h), ceil_div(scale.region.w, goal.most_w));
-  scale.region = {ceil_div(scale.region.h, scale.average), ceil_div(scale.region.w, scale.average)};
+  if (scale.region.h <= goal.most_h && scale.region.w <= goal.most_w) return scale;
+  // Both sides by the factor of the one that needs it more.
+  const ImageSize decoded = scale.region;
+  if (decoded.h * goal.most_w > decoded.w * goal.most_h) {
+    scale.region = {goal.most_h, std::max<std::int64_t>(decoded.w * goal.most_h / decoded.h, 1)};
+  } else {
+    scale.region = {std::max<std::int64_t>(decoded.h * goal.most_w / decoded.w, 1), goal.most_w};
+  }
   return scale;
 }
 

@@ -29,15 +29,14 @@ struct DecodeGoal {
   std::int64_t most_h = 0, most_w = 0;    ///< Room: the region is never larger.
 };
 
-/// At M / 8 of the size the box becomes a region of h x w pixels, of which `average` x `average` become one.
+/// What becomes of a box: it is decoded at M / 8 of its size, and where that is larger than `region`, averaged to it.
 struct DecodeScale {
   int eighths = 8;
-  std::int64_t average = 1;
-  ImageSize region;  ///< After averaging.
+  ImageSize region;
 };
 
-/// The smallest of eight scales whose region is not smaller than the goal, or the largest that fits its room; where
-/// even 1/8 does not fit, whole blocks are averaged. `size` is the image's. A pure function.
+/// The smallest of eight scales at which the box is not smaller than the goal; where that has no room, areas are
+/// averaged to the largest region that has. `size` is the image's. A pure function.
 DecodeScale choose_scale(const ImageSize& size, const PixelBox& box, const DecodeGoal& goal);
 
 /// Decodes one image at a time; one object a thread. Grey and CMYK images become RGB, EXIF orientation is applied,

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "../../../src/data/area_average.hpp"
 #include "../../../src/data/jpeg_scale.hpp"
 #include "../../../src/data/orientation.hpp"
 #include "data_files.hpp"
@@ -90,6 +91,26 @@ int largest_difference(const Pixels& part, const Pixels& whole, std::int64_t y, 
   return largest;
 }
 
+/// Mean over the area that a pixel of a smaller image of size `to` covers.
+double mean_of(const Pixels& image, const ImageSize& to, std::int64_t y, std::int64_t x, std::int64_t c) {
+  const auto overlap = [](std::int64_t from, std::int64_t size, std::int64_t out, std::int64_t in) {
+    const double scale = static_cast<double>(from) / static_cast<double>(size);
+    const double begin = std::max(static_cast<double>(out) * scale, static_cast<double>(in));
+    return std::max(0.0, std::min(static_cast<double>(out + 1) * scale, static_cast<double>(in + 1)) - begin);
+  };
+  double sum = 0, area = 0;
+  for (std::int64_t i = 0; i < image.size.h; ++i) {
+    const double rows = overlap(image.size.h, to.h, y, i);
+    if (rows == 0.0) continue;
+    for (std::int64_t j = 0; j < image.size.w; ++j) {
+      const double part = rows * overlap(image.size.w, to.w, x, j);
+      sum += part * image.at(i, j, c);
+      area += part;
+    }
+  }
+  return sum / area;
+}
+
 TEST_F(Jpeg, WholeImagesOfEveryKindAreAsPilReadsThem) {
   int compared = 0;
   for (const std::string& name : golden.children("/")) {
@@ -139,17 +160,10 @@ TEST_F(Jpeg, BoxesThatFitNoScaleAreAveraged) {
   const ImageSize size = decoder.open(bytes);
   const Pixels small = decoded(bytes, {0, 0, size.h, size.w}, {1, 1, 3, 4});
   EXPECT_EQ(eighth.size, (ImageSize{7, 9}));
-  ASSERT_EQ(small.size, (ImageSize{3, 3}));
+  ASSERT_EQ(small.size, (ImageSize{3, 3}));  // By 7 / 3 on both sides.
   for (std::int64_t y = 0; y < 3; ++y) {
     for (std::int64_t x = 0; x < 3; ++x) {
-      for (std::int64_t c = 0; c < 3; ++c) {
-        int sum = 0, count = 0;
-        for (std::int64_t i = 3 * y; i < std::min<std::int64_t>(3 * y + 3, 7); ++i) {
-          for (std::int64_t j = 3 * x; j < std::min<std::int64_t>(3 * x + 3, 9); ++j, ++count)
-            sum += eighth.at(i, j, c);
-        }
-        EXPECT_NEAR(small.at(y, x, c), static_cast<double>(sum) / count, 0.51);
-      }
+      for (std::int64_t c = 0; c < 3; ++c) EXPECT_NEAR(small.at(y, x, c), mean_of(eighth, small.size, y, x, c), 0.52);
     }
   }
 }
@@ -158,18 +172,54 @@ TEST_F(Jpeg, TheSmallestScaleThatIsLargeEnoughIsChosen) {
   const auto chosen = [](const ImageSize& size, const PixelBox& box, std::int64_t network) {
     return choose_scale(size, box, {network, network, (3 * network + 1) / 2, (3 * network + 1) / 2});
   };
-  const auto expect = [](const DecodeScale& scale, int eighths, std::int64_t average, const ImageSize& region) {
+  const auto expect = [](const DecodeScale& scale, int eighths, const ImageSize& region) {
     EXPECT_EQ(scale.eighths, eighths);
-    EXPECT_EQ(scale.average, average);
     EXPECT_EQ(scale.region, region);
   };
-  expect(chosen({500, 400}, {0, 0, 400, 400}, 224), 5, 1, {250, 250});
-  expect(chosen({500, 400}, {10, 20, 100, 90}, 224), 8, 1, {100, 90});
-  expect(chosen({500, 400}, {10, 20, 224, 224}, 224), 8, 1, {224, 224});
-  expect(chosen({500, 400}, {10, 20, 256, 256}, 224), 7, 1, {224, 224});
-  // 2/8 has no room for it, so it is enlarged a little.
-  expect(chosen({1700, 1700}, {0, 0, 1600, 1600}, 224), 1, 1, {200, 200});
-  expect(chosen({8000, 6000}, {0, 0, 4480, 4480}, 224), 1, 2, {280, 280});
+  expect(chosen({500, 400}, {0, 0, 400, 400}, 224), 5, {250, 250});
+  expect(chosen({500, 400}, {10, 20, 100, 90}, 224), 8, {100, 90});
+  expect(chosen({500, 400}, {10, 20, 224, 224}, 224), 8, {224, 224});
+  expect(chosen({500, 400}, {10, 20, 256, 256}, 224), 7, {224, 224});
+  // 1/8 is too small, 2/8 has no room: it is averaged.
+  expect(chosen({1700, 1700}, {0, 0, 1600, 1600}, 224), 2, {336, 336});
+  expect(chosen({8000, 6000}, {0, 0, 4480, 4480}, 224), 1, {336, 336});
+  expect(chosen({8000, 6000}, {0, 0, 4480, 3360}, 224), 1, {336, 252});
+  expect(chosen({8000, 6000}, {0, 0, 300, 6000}, 224), 6, {16, 336});
+}
+
+TEST(AreaAverage, EachPixelIsTheMeanOfItsArea) {
+  std::uint32_t state = 7;
+  for (const auto& [from, to] : {std::pair{ImageSize{7, 9}, ImageSize{7, 9}},
+                                 {ImageSize{7, 9}, ImageSize{1, 1}},
+                                 {ImageSize{40, 31}, ImageSize{17, 30}},
+                                 {ImageSize{12, 20}, ImageSize{4, 5}},
+                                 {ImageSize{1, 5}, ImageSize{1, 2}},
+                                 {ImageSize{500, 375}, ImageSize{336, 252}}}) {
+    SCOPED_TRACE(std::to_string(from.h) + "x" + std::to_string(from.w) + " to " + std::to_string(to.h) + "x" +
+                 std::to_string(to.w));
+    Pixels image{from, std::vector<std::byte>(static_cast<std::size_t>(3 * from.h * from.w))};
+    for (std::byte& value : image.bytes) {
+      state = state * 1664525u + 1013904223u;
+      value = (state >> 30) == 0 ? std::byte{255} : static_cast<std::byte>(state >> 24);
+    }
+    Pixels small{to, std::vector<std::byte>(static_cast<std::size_t>(3 * to.h * to.w))};
+    AreaAverage average;
+    average.start(from, to, reinterpret_cast<std::uint8_t*>(small.bytes.data()), 3 * to.w);
+    for (std::int64_t y = 0; y < from.h; ++y) {
+      average.add_row(reinterpret_cast<const std::uint8_t*>(image.bytes.data()) + 3 * y * from.w);
+    }
+    for (std::int64_t y = 0; y < to.h; ++y) {
+      for (std::int64_t x = 0; x < to.w; ++x) {
+        for (std::int64_t c = 0; c < 3; ++c) ASSERT_NEAR(small.at(y, x, c), mean_of(image, to, y, x, c), 0.52);
+      }
+    }
+    std::fill(image.bytes.begin(), image.bytes.end(), std::byte{255});
+    average.start(from, to, reinterpret_cast<std::uint8_t*>(small.bytes.data()), 3 * to.w);
+    for (std::int64_t y = 0; y < from.h; ++y) {
+      average.add_row(reinterpret_cast<const std::uint8_t*>(image.bytes.data()));
+    }
+    EXPECT_TRUE(std::all_of(small.bytes.begin(), small.bytes.end(), [](std::byte b) { return b == std::byte{255}; }));
+  }
 }
 
 TEST_F(Jpeg, DamageIsAnErrorAndTheDecoderStaysUsable) {
