@@ -70,26 +70,40 @@ BlockOrder::BlockOrder(const std::vector<std::int64_t>& sizes, int window, std::
   for (const std::int64_t size : sizes) stored.push_back(stored.back() + size);
   for (std::uint64_t place = 0; place < sizes.size(); ++place) {
     const auto block = static_cast<std::size_t>(permute(place, sizes.size(), seed ^ kBlockKey, epoch));
+    blocks_.push_back(block);
     first_sample_.push_back(stored[block]);
     first_position_.push_back(first_position_.back() + sizes[block]);
   }
 }
 
+std::size_t BlockOrder::place_at(std::int64_t position) const {
+  const auto after = std::upper_bound(first_position_.begin(), first_position_.end(), position);
+  return static_cast<std::size_t>(std::distance(first_position_.begin(), after)) - 1;
+}
+
+std::int64_t BlockOrder::windows() const { return (static_cast<std::int64_t>(blocks_.size()) + window_ - 1) / window_; }
+
+std::int64_t BlockOrder::window_of(std::int64_t position) const {
+  return static_cast<std::int64_t>(place_at(position)) / window_;
+}
+
+std::vector<std::size_t> BlockOrder::blocks_of(std::int64_t window) const {
+  const std::int64_t begin = window * window_;
+  const std::int64_t end = std::min(begin + window_, static_cast<std::int64_t>(blocks_.size()));
+  return {blocks_.begin() + begin, blocks_.begin() + end};
+}
+
 std::int64_t BlockOrder::sample(std::int64_t position) const {
-  const auto block_at = [this](std::int64_t at) {
-    const auto after = std::upper_bound(first_position_.begin(), first_position_.end(), at);
-    return static_cast<std::size_t>(std::distance(first_position_.begin(), after)) - 1;
-  };
   const auto window = static_cast<std::size_t>(window_);
-  const std::size_t number = block_at(position) / window;
+  const std::size_t number = place_at(position) / window;
   const std::int64_t begin = first_position_[number * window];
   const std::int64_t end = first_position_[std::min(first_sample_.size(), (number + 1) * window)];
   const std::uint64_t key = seed_ + (number + 1) * kWindowKey;
-  const std::int64_t place =
+  const std::int64_t mixed =
       begin + static_cast<std::int64_t>(permute(static_cast<std::uint64_t>(position - begin),
                                                 static_cast<std::uint64_t>(end - begin), key, epoch_));
-  const std::size_t block = block_at(place);
-  return first_sample_[block] + place - first_position_[block];
+  const std::size_t place = place_at(mixed);
+  return first_sample_[place] + mixed - first_position_[place];
 }
 
 /// Orders of the last two epochs: at an epoch's end, batches of the next are being filled already.
@@ -99,7 +113,7 @@ struct Sampler::Cache {
   std::array<std::shared_ptr<const BlockOrder>, 2> orders;
 };
 
-std::shared_ptr<const BlockOrder> Sampler::order_of(std::int64_t epoch) const {
+std::shared_ptr<const BlockOrder> Sampler::block_order(std::int64_t epoch) const {
   const auto slot = static_cast<std::size_t>(epoch % 2);
   const std::lock_guard<std::mutex> lock(cache_->mutex);
   if (cache_->epochs[slot] != epoch) {
@@ -146,7 +160,7 @@ std::int64_t Sampler::shuffled(std::int64_t epoch, std::int64_t position) const 
       return static_cast<std::int64_t>(permute(static_cast<std::uint64_t>(position),
                                                static_cast<std::uint64_t>(config_.samples), config_.seed,
                                                static_cast<std::uint64_t>(epoch)));
-    case Shuffle::block: return order_of(epoch)->sample(position);
+    case Shuffle::block: return block_order(epoch)->sample(position);
     case Shuffle::none: return position;
   }
   RENAI_CHECK(false, "an order without a rule");

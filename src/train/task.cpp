@@ -6,6 +6,7 @@
 #include "median.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/data/read_ahead.hpp"
 #include "renai/graph/region_name.hpp"
 #include "renai/train/lr_schedule.hpp"
 
@@ -44,6 +45,7 @@ struct DeepLearningTask::Impl {
   Engine* engine;
   Options options;
   std::optional<Sampler> train_sampler, val_sampler;
+  std::optional<ReadAhead> read_ahead;
   std::unique_ptr<StepSchedule> schedule;
   std::unique_ptr<Loader> loader;  // After the schedule: its threads wait for the schedule's events and end first.
   Audit audit;
@@ -64,6 +66,9 @@ struct DeepLearningTask::Impl {
   Impl(Engine& e, const Options& o) : engine(&e), options(o), audit(e), store(o.log->directory()) {
     const Recipe& recipe = *options.recipe;
     if (options.data.train != nullptr) train_sampler.emplace(sampler_config(recipe, *options.data.train, true));
+    if (train_sampler && recipe.shuffle == shuffle_name(Shuffle::block)) {
+      read_ahead.emplace(*options.data.train, *train_sampler);
+    }
     if (options.data.val != nullptr) val_sampler.emplace(sampler_config(recipe, *options.data.val, false));
     LoaderConfig config;
     config.layout = engine->blueprint().slot;
@@ -315,6 +320,7 @@ struct DeepLearningTask::Impl {
     schedule->begin(first_step, total_steps);
     for (std::int64_t step = first_step; step < total_steps && !stops_before(step); ++step) {
       engine->run().control->poll();
+      if (read_ahead) read_ahead->at(step / batches, step % batches);
       if (fault.kind != FaultKind::flip_bit && fault.due(step, rank())) run_fault(fault);
       count_launch(step, first_step);
       progress.step = step + 1;

@@ -33,9 +33,17 @@ class BlockOrder {
   /// Sample at a position of the epoch.
   std::int64_t sample(std::int64_t position) const;
 
+  std::int64_t windows() const;
+  std::int64_t window_of(std::int64_t position) const;
+  /// The blocks of a window, in the epoch's order.
+  std::vector<std::size_t> blocks_of(std::int64_t window) const;
+
  private:
+  std::size_t place_at(std::int64_t position) const;
+
   int window_;
   std::uint64_t seed_, epoch_;
+  std::vector<std::size_t> blocks_;           ///< In the epoch's order.
   std::vector<std::int64_t> first_sample_;    ///< Of each block, in the epoch's order.
   std::vector<std::int64_t> first_position_;  ///< The same as positions; one more for the end.
 };
@@ -61,10 +69,13 @@ class Sampler {
   std::int64_t rows(std::int64_t batch) const;  ///< Rows of each shard in this batch.
   /// Sample id at a place, or -1 for a padding row of the last validation batch.
   std::int64_t sample(std::int64_t epoch, std::int64_t batch, int shard, std::int64_t row) const;
+  /// Position at which a batch begins.
+  std::int64_t first_position(std::int64_t batch) const { return batch * config_.global_batch; }
+  /// Of an epoch. Only with Shuffle::block; blocks without samples are not counted.
+  std::shared_ptr<const BlockOrder> block_order(std::int64_t epoch) const;
 
  private:
   struct Cache;
-  std::shared_ptr<const BlockOrder> order_of(std::int64_t epoch) const;
   std::int64_t shuffled(std::int64_t epoch, std::int64_t position) const;
 
   SamplerConfig config_;

@@ -5,6 +5,7 @@
 
 #include "data_files.hpp"
 #include "renai/data/page_cache.hpp"
+#include "renai/data/read_ahead.hpp"
 
 namespace renai {
 namespace {
@@ -67,6 +68,25 @@ TEST(FileSet, CountsEachShardOnceAndIsReadInParts) {
   });
   FileSet missing;
   message_of<DataError>([&] { missing.add(folder / "set", manifest, "train"); });
+}
+
+TEST(ReadAhead, FollowsTheWindowsAndForgivesWhatIsGone) {
+  const Folder folder;
+  copy_small(folder / "set");
+  const Dataset dataset = Dataset::open(folder / "set", "train");
+  SamplerConfig config{dataset.size(), 10, 1, 3, true};
+  config.shuffle = Shuffle::block;
+  for (const ShardInfo& shard : dataset.manifest().splits[0].shards) config.blocks.push_back(shard.samples);
+  config.window = 1;
+  const Sampler sampler(config);
+  ReadAhead ahead(dataset, sampler);
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    for (std::int64_t batch = 0; batch < sampler.split().batches(); ++batch) {
+      ahead.at(epoch, batch);
+      ahead.at(epoch, batch);
+    }
+    std::filesystem::remove(folder / "set" / dataset.manifest().splits[0].shards[static_cast<std::size_t>(epoch)].file);
+  }
 }
 
 }  // namespace

@@ -203,6 +203,22 @@ TEST(Sampler, BlockOrderIsAPureFunctionWhicheverEpochIsAskedFirst) {
   EXPECT_EQ(first, epoch_ids(a, 1, 3));
 }
 
+TEST(Sampler, BlockOrderTellsWhichBlocksAWindowShows) {
+  const Sampler sampler = make_block_sampler({10, 0, 20, 5, 5}, 3);
+  for (const std::int64_t epoch : {0, 7}) {
+    const auto order = sampler.block_order(epoch);
+    ASSERT_EQ(order->windows(), 2);
+    const std::vector<std::int64_t> starts{0, 10, 30, 35, 40};
+    const auto ids = epoch_ids(sampler, 1, epoch);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto block = std::upper_bound(starts.begin(), starts.end(), ids[i]) - starts.begin() - 1;
+      const auto blocks = order->blocks_of(order->window_of(static_cast<std::int64_t>(i)));
+      EXPECT_TRUE(std::find(blocks.begin(), blocks.end(), static_cast<std::size_t>(block)) != blocks.end()) << i;
+    }
+    EXPECT_EQ(order->blocks_of(1).size(), 1u);
+  }
+}
+
 TEST(Sampler, AWindowHoldsTheSamplesOfItsBlocks) {
   const Sampler sampler = make_block_sampler({10, 10, 10, 10, 10, 10}, 2);
   std::set<std::set<std::int64_t>> pairs;
