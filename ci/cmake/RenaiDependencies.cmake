@@ -13,7 +13,10 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
-pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
+pkg_check_modules(JPEG IMPORTED_TARGET libjpeg)
+if(NOT JPEG_FOUND)
+  message(FATAL_ERROR "libjpeg-turbo was not found. Install libjpeg-dev (Debian, Ubuntu) or libjpeg-turbo-devel (Fedora)")
+endif()
 pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
 
 # Other libraries of libjpeg's interface cannot decode a part of an image.
