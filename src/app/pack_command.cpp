@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "commands.hpp"
@@ -27,7 +28,7 @@ int share_of_cores(World& world) {
 }
 
 std::string format_duration(double seconds) {
-  const auto whole = static_cast<long long>(seconds + 0.5);
+  const long long whole = std::llround(seconds);
   char text[64];
   if (whole < 3600) {
     std::snprintf(text, sizeof(text), "%lld:%02lld", whole / 60, whole % 60);

@@ -134,9 +134,8 @@ void Dataset::read(std::int64_t sample, std::span<std::byte> out) const {
   RENAI_CHECK(static_cast<std::int64_t>(out.size()) == stored_bytes(sample), "a sample fits its place exactly");
   const OpenShard& shard = impl_->shard_of(sample);
   const std::int64_t index = sample - shard.first;
-  const std::int64_t begin = impl_->encoded
-                                 ? static_cast<std::int64_t>(shard.offsets[static_cast<std::size_t>(index)])
-                                 : index * impl_->sample_bytes;
+  const std::int64_t begin = impl_->encoded ? static_cast<std::int64_t>(shard.offsets[static_cast<std::size_t>(index)])
+                                            : index * impl_->sample_bytes;
   if (shard.raw_offset >= 0) {
     if (!shard.raw.read(shard.raw_offset + begin, out)) {
       fail_sample(sample, "the file ends before it (truncated while open)");

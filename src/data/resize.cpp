@@ -21,8 +21,8 @@ std::vector<Taps> make_taps(std::int64_t from, std::int64_t to, std::int64_t beg
   std::vector<Taps> all;
   for (std::int64_t i = begin; i < begin + count; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
-    const std::int64_t first = std::max<std::int64_t>(0, static_cast<std::int64_t>(centre - width + 0.5));
-    const std::int64_t end = std::min<std::int64_t>(from, static_cast<std::int64_t>(centre + width + 0.5));
+    const std::int64_t first = std::max<std::int64_t>(0, std::llround(centre - width));
+    const std::int64_t end = std::min<std::int64_t>(from, std::llround(centre + width));
     std::vector<double> weights;
     double sum = 0;
     for (std::int64_t at = first; at < end; ++at) {

@@ -49,18 +49,7 @@ struct Recipe : RecipeValues {
     f("freeze-until", r.freeze_until, "layers kept as they are before an epoch: NAME@EPOCH,..., or first@EPOCH", true);
     f("freeze-after", r.freeze_after, "layers kept as they are from an epoch on: NAME@EPOCH,...", true);
     f("bn-momentum", r.bn_momentum, "share of a step in batch norm's running statistics (0: each layer's own)", true);
-    f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
-    f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
-    f("val-crop", r.val_crop,
-      "share of the shorter side that validation sees, 0.875: as resizing to 256 and cropping 224 (default: that for "
-      "JPEG images, all of raw ones)",
-      true);
-    f("shuffle", r.shuffle,
-      "order of training samples: global (a permutation of all), block (whole shards in random order, some of them "
-      "mixed "
-      "at a time) or none (as stored)",
-      true);
-    f("shuffle-window", r.shuffle_window, "shards that --shuffle block mixes at a time", true);
+    visit_images(r, f);
     f("seed", r.seed, "seed of weights, order and augmentation", true);
     f("reduce", r.reduce,
       "tree: one fixed reduction tree, the same bits on any number of ranks; fast: the GPU library's own all-reduce",
@@ -89,6 +78,22 @@ struct Recipe : RecipeValues {
   }
 
  private:
+  template <typename Self, typename F>
+  static void visit_images(Self& r, F& f) {
+    f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
+    f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
+    f("val-crop", r.val_crop,
+      "share of the shorter side that validation sees, 0.875: as resizing to 256 and cropping 224 (default: that for "
+      "JPEG images, all of raw ones)",
+      true);
+    f("shuffle", r.shuffle,
+      "order of training samples: global (a permutation of all), block (whole shards in random order, some of them "
+      "mixed "
+      "at a time) or none (as stored)",
+      true);
+    f("shuffle-window", r.shuffle_window, "shards that --shuffle block mixes at a time", true);
+  }
+
   template <typename Self, typename F>
   static void visit_regularisation(Self& r, F& f) {
     f("mixup", r.mixup, "alpha of mixup: blends pairs of a shard by a share drawn from Beta(alpha, alpha) (0: off)",
