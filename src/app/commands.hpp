@@ -52,8 +52,8 @@ struct PackArguments {
   FolderOptions folder;
   Hdf5Options hdf5;
   std::string encoding = "jpeg", order = "shuffled";
-  std::int64_t shard_samples = 0, size = 0;  ///< 0: the kind's default.
-  int threads = 0;                           ///< 0: the rank's share of the cores.
+  std::optional<std::int64_t> shard_samples, size;  ///< None: the kind's default.
+  int threads = 0;                                  ///< 0: the rank's share of the cores.
 };
 int command_pack(World& world, PackArguments arguments);
 

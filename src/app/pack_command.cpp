@@ -69,11 +69,11 @@ class ProgressLine {
 void resolve(World& world, PackArguments& arguments) {
   PackOptions& options = arguments.options;
   const bool folder = arguments.kind == "folder";
-  options.shard_samples = arguments.shard_samples != 0 ? arguments.shard_samples : folder ? 2048 : 8192;
+  options.shard_samples = arguments.shard_samples.value_or(folder ? 2048 : 8192);
   options.threads = arguments.threads > 0 ? arguments.threads : share_of_cores(world);
   arguments.folder.jpeg = arguments.encoding == "jpeg";
   arguments.folder.sorted = arguments.order == "sorted";
-  arguments.folder.size = arguments.size != 0 ? arguments.size : arguments.folder.jpeg ? 224 : 256;
+  arguments.folder.size = arguments.size.value_or(arguments.folder.jpeg ? 224 : 256);
 }
 
 Manifest pack(const PackArguments& arguments) {

@@ -114,6 +114,7 @@ StageRate measure(const std::string& name, const DataBenchConfig& config,
   const double seconds = seconds_since(start);
   StageRate rate;
   rate.name = name;
+  rate.seconds = seconds;
   rate.images_per_second = static_cast<double>(images) / seconds;
   rate.bytes_per_second = static_cast<double>(bytes) / seconds;
   rate.busy = std::min(1.0, (cpu_seconds() - cpu) / (seconds * config.threads));
@@ -245,6 +246,7 @@ StageRate measure_staging(const Subject& subject) {
   const double seconds = seconds_since(start);
   StageRate rate;
   rate.name = "stage";
+  rate.seconds = seconds;
   rate.images_per_second = static_cast<double>(rows) / seconds;
   rate.bytes_per_second =
       rate.images_per_second * static_cast<double>(subject.layout.h * subject.layout.w * subject.layout.c);
@@ -285,7 +287,7 @@ DataBench bench_data(const Dataset& dataset, const DataBenchConfig& config) {
   bench.stages.push_back(measure_augmenting(subject));
   bench.stages.push_back(measure_staging(subject));
   for (StageRate& rate : bench.stages) {
-    rate.limit = limit_of(rate, rate.images_per_second * config.seconds * static_cast<double>(bench.mean_stored_bytes));
+    rate.limit = limit_of(rate, rate.images_per_second * rate.seconds * static_cast<double>(bench.mean_stored_bytes));
   }
   return bench;
 }

@@ -33,13 +33,29 @@ std::string content_key(const FolderPack& pack, const ShardPlan& plan) {
   return key.digest().hex();
 }
 
-/// The summary of a shard that an interrupted run finished, when the shard still holds what it says.
+/// Whether the classes are the pack's and hold all samples; a damaged summary may say anything.
+bool counts_fit(const FolderPack& pack, const ShardSummary& summary) {
+  std::int64_t samples = 0;
+  for (const auto& [label, count] : summary.samples_by_class) {
+    if (label < 0 || label >= pack.classes || count < 1) return false;
+    samples += count;
+  }
+  return samples == summary.samples;
+}
+
+/// The summary of a shard that an interrupted run finished, when the shard still holds what it says. One that left
+/// files out is of no use to a run that leaves none out.
 std::optional<ShardSummary> find_complete(const FolderPack& pack, const ShardPlan& plan, const std::string& key) {
   const fs::path path = pack.out / plan.file;
   std::optional<ShardSummary> summary = load_summary(path, key);
-  if (!summary || summary->samples == 0) return summary;
+  if (!summary || !counts_fit(pack, *summary)) return std::nullopt;
+  if (!pack.skip_bad && !summary->refused.empty()) return std::nullopt;
+  if (summary->samples == 0) return summary;
   try {
-    if (digest_content(ShardFile::open(path), pack.classes).hex() == summary->digest) return summary;
+    const ShardFile shard = ShardFile::open(path);
+    if (shard.samples() == summary->samples && digest_content(shard, pack.classes).hex() == summary->digest) {
+      return summary;
+    }
   } catch (const DataError&) {
     // Damaged: it is made again.
   }

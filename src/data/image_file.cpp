@@ -13,6 +13,7 @@
 #include "jpeg_encoder.hpp"
 #include "png_image.hpp"
 #include "renai/base/descriptor.hpp"
+#include "renai/base/error.hpp"
 #include "renai/data/jpeg.hpp"
 #include "resize.hpp"
 
@@ -42,13 +43,29 @@ struct OpenFile {
   std::int64_t size_bytes = 0;
 };
 
+/// Errors: ImageError where the file itself is the reason, ResourceError where the host, its disk or network is.
+[[noreturn]] void refuse_file(const std::filesystem::path& path, int error) {
+  const std::string why = std::generic_category().message(error);
+  switch (error) {
+    case EMFILE:
+    case ENFILE:
+      throw ResourceError("opening " + path.string(), why, "raise the limit (ulimit -n), or lower --threads");
+    case ENOMEM: throw ResourceError("reading " + path.string(), why, "lower --threads, or free some memory");
+    case EIO:
+    case ESTALE:
+    case ETIMEDOUT:
+    case EAGAIN:
+      throw ResourceError("reading " + path.string(), why,
+                          "check the disk or the network file system and pack again: what is done is kept");
+    default: throw ImageError(why);
+  }
+}
+
 OpenFile open_file(const std::filesystem::path& path) {
   // Without O_NONBLOCK the opening of a pipe would wait for a writer for ever.
   OpenFile file{Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK))};
   struct stat status {};
-  if (!file.descriptor || ::fstat(file.descriptor.get(), &status) != 0) {
-    throw ImageError(std::generic_category().message(errno));
-  }
+  if (!file.descriptor || ::fstat(file.descriptor.get(), &status) != 0) refuse_file(path, errno);
   if (!S_ISREG(status.st_mode)) throw ImageError("it is no regular file");
   if (status.st_size == 0) throw ImageError("it is empty");
   if (status.st_size > kMostFileBytes) throw ImageError("it has over 128 MiB");
@@ -56,13 +73,13 @@ OpenFile open_file(const std::filesystem::path& path) {
   return file;
 }
 
-std::vector<std::byte> read_file(const OpenFile& file) {
+std::vector<std::byte> read_file(const OpenFile& file, const std::filesystem::path& path) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(file.size_bytes));
   std::size_t at = 0;
   while (at < bytes.size()) {
     const ssize_t got = ::read(file.descriptor.get(), bytes.data() + at, bytes.size() - at);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw ImageError(std::generic_category().message(errno));
+    if (got < 0) refuse_file(path, errno);
     if (got == 0) throw ImageError("it became shorter while it was read");
     at += static_cast<std::size_t>(got);
   }
@@ -153,8 +170,10 @@ struct ImageFileReader::Impl {
 
   Impl(const ImageGoal& wanted, ImageRooms& shared) : goal(wanted), rooms(&shared) {}
 
-  /// No smaller than `least` on the shorter side, where the image is not smaller itself.
-  RgbImage decode_jpeg(std::span<const std::byte> bytes, std::int64_t least) {
+  /// No smaller than `least` on the shorter side, where the image is not smaller itself. The image is in the room for
+  /// pixels until `use(image)` has returned.
+  template <typename Use>
+  void decode_jpeg(std::span<const std::byte> bytes, std::int64_t least, Use&& use) {
     const ImageSize size = decoder.open(bytes);
     require_pixels(size.h, size.w);
     const PixelBox whole{0, 0, size.h, size.w};
@@ -165,14 +184,14 @@ struct ImageFileReader::Impl {
     RgbImage image{scale.region.h, scale.region.w, {}};
     image.pixels.resize(static_cast<std::size_t>(3 * image.h * image.w));
     decoder.decode(whole, all, reinterpret_cast<std::byte*>(image.pixels.data()), 3 * image.w);
-    return image;
+    use(image);
   }
 
   StoredImage make(const std::filesystem::path& path, bool measure) {
     const OpenFile file = open_file(path);
     const Place place(rooms->files, file.size_bytes);
     StoredImage stored;
-    stored.bytes = read_file(file);
+    stored.bytes = read_file(file, path);
     const bool png = begins_with(stored.bytes, "\x89PNG\r\n\x1a\n");
     if (!png && !begins_with(stored.bytes, "\xff\xd8\xff")) refuse_kind(stored.bytes);
     return goal.jpeg ? make_encoded(std::move(stored), png, measure) : make_pixels(std::move(stored), png);
@@ -186,8 +205,9 @@ struct ImageFileReader::Impl {
       stored.bytes = encode_jpeg(decode_png(stored.bytes));
       stored.encoded_here = true;
     }
-    const RgbImage image = decode_jpeg(stored.bytes, measure ? goal.size : 1);
-    if (measure) measure_pixels(image, stored);
+    decode_jpeg(stored.bytes, measure ? goal.size : 1, [&](const RgbImage& image) {
+      if (measure) measure_pixels(image, stored);
+    });
     return stored;
   }
 
@@ -199,7 +219,8 @@ struct ImageFileReader::Impl {
       const Place place(rooms->pixels, 7 * size.h * size.w);
       image = resize_and_crop(decode_png(stored.bytes), goal.size);
     } else {
-      image = resize_and_crop(decode_jpeg(stored.bytes, 2 * goal.size), goal.size);
+      decode_jpeg(stored.bytes, 2 * goal.size,
+                  [&](const RgbImage& decoded) { image = resize_and_crop(decoded, goal.size); });
     }
     measure_pixels(image, stored);
     stored.bytes.resize(image.pixels.size());

@@ -16,8 +16,8 @@ namespace renai {
 /// What is made of the files of a pack.
 struct ImageGoal {
   bool jpeg = true;  ///< JPEG bytes; else pixels, size x size x 3.
-  std::int64_t size =
-      224;  ///< jpeg: statistics are taken from images whose shorter side is decoded no smaller than this.
+  /// jpeg: statistics are taken from images whose shorter side is decoded no smaller than this.
+  std::int64_t size = 224;
 };
 
 /// A file's bytes for the shard, or why it cannot be used.
@@ -63,7 +63,8 @@ class ImageFileReader {
   ImageFileReader& operator=(const ImageFileReader&) = delete;
 
   /// Every file is decoded in full detail of its codes, so damage anywhere is found; `measure`: also its statistics.
-  /// Whatever is wrong with the file is in the result. Errors: std::bad_alloc only.
+  /// Whatever is wrong with the file is in the result. Errors: std::bad_alloc, and ResourceError where the system could
+  /// not read it: that says nothing of the file, so no set may depend on it.
   StoredImage read(const std::filesystem::path& path, bool measure);
 
  private:

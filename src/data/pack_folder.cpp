@@ -24,8 +24,9 @@ void check_options(const FolderOptions& folder, const PackOptions& options) {
   if (folder.size < 1 || folder.size > kMostSize) {
     throw UserError("--size " + std::to_string(folder.size), "1 to 4096 is possible", "use for example 224");
   }
-  if (options.threads < 1) {
-    throw UserError("--threads " + std::to_string(options.threads), "at least one thread is needed", "use 1 or more");
+  constexpr int kMostThreads = 1024;
+  if (options.threads < 1 || options.threads > kMostThreads) {
+    throw UserError("--threads " + std::to_string(options.threads), "1 to 1024 are possible", "use one for each core");
   }
   check_division(options.division);
 }

@@ -56,13 +56,17 @@ bool is_float(DType dtype) {
                   "correct the file, or choose other options");
 }
 
+constexpr std::int64_t kMostClasses = 1 << 20;  ///< Larger numbers are no labels: each class up to them has a name.
+
 /// The label in a row of values: itself, or the place of the one that is 1.
 std::int64_t label_in(const Arrays& arrays, std::int64_t index, std::span<const double> row) {
   if (row.size() == 1) {
-    if (row[0] >= 0 && row[0] < 0x1p31 - 1 && row[0] == std::floor(row[0])) return static_cast<std::int64_t>(row[0]);
+    const bool whole = row[0] == std::floor(row[0]);
+    if (whole && row[0] >= 0 && row[0] < static_cast<double>(kMostClasses)) return static_cast<std::int64_t>(row[0]);
     std::ostringstream value;
     value << row[0];
-    fail_sample(arrays, arrays.labels, index, "its label is " + value.str() + "; 0, 1, 2 ... are expected");
+    fail_sample(arrays, arrays.labels, index,
+                "its label is " + value.str() + "; 0, 1, 2 ... " + std::to_string(kMostClasses - 1) + " are expected");
   }
   std::int64_t label = -1;
   for (std::size_t i = 0; i < row.size(); ++i) {
@@ -76,9 +80,8 @@ std::int64_t label_in(const Arrays& arrays, std::int64_t index, std::span<const 
 
 void read_labels(Arrays& arrays) {
   const H5DatasetInfo info = require_numbers(arrays, arrays.labels);
-  std::int64_t width = 1;
-  for (std::size_t axis = 1; axis < info.extents.size(); ++axis) width *= info.extents[axis];
-  if (info.extents[0] != arrays.samples || info.extents.size() > 2 || width < 1) {
+  const std::int64_t width = info.extents.size() > 1 ? info.extents[1] : 1;
+  if (info.extents[0] != arrays.samples || info.extents.size() > 2 || width < 1 || width > kMostClasses) {
     throw UserError(name_of(arrays, arrays.labels),
                     "its " + std::to_string(info.extents[0]) + " rows are no labels for " +
                         std::to_string(arrays.samples) + " images",

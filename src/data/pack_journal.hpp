@@ -18,8 +18,8 @@ std::vector<std::string> gather_texts(const PackOptions& options, const std::str
 class PackJournal {
  public:
   /// Compares settings and input between ranks, settings with those that an interrupted pack left. Effects: creates the
-  /// folder; with
-  /// --overwrite takes an earlier set's manifest away. Errors: UserError naming what differs, or a complete set.
+  /// folder; with --overwrite takes an earlier set's manifest away. Errors: UserError naming what differs, or a
+  /// complete set.
   PackJournal(const PackOptions& options, const std::string& settings, const std::string& input);
 
   /// On rank 0: takes away what is not of this set and writes the manifest, last. `refused` are lines for skipped.txt.

@@ -10,6 +10,7 @@ namespace renai {
 namespace {
 
 constexpr std::int64_t kMostChannels = 4;
+constexpr std::int64_t kMostSide = 1 << 16;  ///< As a manifest may say; an image then has at most 2^34 values.
 
 std::string shape_text(std::span<const std::int64_t> extents) {
   std::string text;
@@ -41,16 +42,25 @@ std::string name_layout(const std::string& what, std::span<const std::int64_t> e
   return last ? "nhwc" : "nchw";
 }
 
+bool may_be_side(std::int64_t extent) { return extent >= 1 && extent <= kMostSide; }
+
 PixelLayout unfold(const std::string& what, std::span<const std::int64_t> extents, const LayoutRequest& request,
                    PixelOrder order) {
   if (request.height < 1 || request.width < 1) {
     refuse(what, extents, "its images are flat", "give --height and --width, and --channels where it is not 1");
   }
+  // A damaged file may have any extents, whose product would overflow.
+  constexpr std::int64_t kMostValues = kMostSide * kMostSide * kMostChannels;
   std::int64_t values = 1;
-  for (const std::int64_t extent : extents.subspan(1)) values *= extent;
+  for (const std::int64_t extent : extents.subspan(1)) {
+    if (extent < 1 || extent > kMostValues / values || !may_be_side(request.height) || !may_be_side(request.width)) {
+      refuse(what, extents, "height and width are 1 to 65536, channels 1 to 4", "correct --height and --width");
+    }
+    values *= extent;
+  }
   const std::int64_t pixels = request.height * request.width;
   const std::int64_t channels = request.channels > 0 ? request.channels : values / pixels;
-  if (pixels * channels != values || !may_be_channels(channels)) {
+  if (!may_be_channels(channels) || pixels * channels != values) {
     refuse(what, extents,
            std::to_string(values) + " values are no image of " + std::to_string(request.height) + "x" +
                std::to_string(request.width) + (request.channels > 0 ? "x" + std::to_string(request.channels) : ""),
@@ -81,8 +91,11 @@ PixelLayout find_layout(const std::string& what, std::span<const std::int64_t> e
   if (!may_be_channels(layout.channels)) {
     refuse(what, extents, "images have 1 to 4 channels", "choose another --layout");
   }
+  if (!may_be_side(layout.height) || !may_be_side(layout.width)) {
+    refuse(what, extents, "height and width are 1 to 65536", "choose another --layout, or another dataset");
+  }
   if (!fits(request.height, layout.height) || !fits(request.width, layout.width) ||
-      !fits(request.channels, layout.channels) || layout.height < 1 || layout.width < 1) {
+      !fits(request.channels, layout.channels)) {
     refuse(what, extents, "it is not as --height, --width and --channels say", "leave them out, or correct them");
   }
   return layout;

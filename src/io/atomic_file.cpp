@@ -110,7 +110,8 @@ void require_writable_directory(const fs::path& path) {
   if (!fs::is_directory(path, error)) fail(ENOTDIR);
   // Only writing proves it: permissions alone say nothing about read-only mounts, quotas or the superuser.
   const fs::path probe = temporary_for(path / "probe");
-  Descriptor file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  // Not O_EXCL: in containers of two hosts process ids may be equal, and both ranks may look at once.
+  Descriptor file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   if (!file) fail(errno);
   ::unlink(probe.c_str());
 }

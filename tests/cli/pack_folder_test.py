@@ -294,7 +294,9 @@ class PackFolderTest(renai_cli.FolderTest):
         self.fails(self.pack("two/train", "--out", "o", "--val-fraction", "1.5"), 2, "between 0 and 1")
         self.fails(self.pack("two/train", "--out", "o", "--val-every", "5"), 2, "none would go to validation")
         self.fails(self.pack("two/train", "--out", "o", "--encoding", "webp"), 2, "jpeg")
-        self.fails(self.pack("two/train", "--out", "o", "--size", "-1"), 2, "--size -1")
+        for size in ("-1", "0"):
+            self.fails(self.pack("two/train", "--out", "o", "--size", size), 2, f"--size {size}")
+        self.fails(self.pack("two/train", "--out", "o", "--threads", "1025"), 2, "1 to 1024")
 
     def test_any_number_of_ranks_and_threads_gives_the_same_bytes(self):
         write_tree(self.folder / "in", images=14)

@@ -98,7 +98,7 @@ class PackHdf5Test(renai_cli.FolderTest):
         self.fails(self.pack({"images": wide, "labels": labels}), 3, "sample 23", "256")
         wide[23, 0, 0, 0] = -1
         self.fails(self.pack({"images": wide, "labels": labels}), 3, "sample 23", "-1")
-        for bad in (-1, 2 ** 40):
+        for bad in (-1, 2 ** 20, 2 ** 40):
             wrong = labels.copy()
             wrong[31] = bad
             self.fails(self.pack({"images": images, "labels": wrong}), 3, "sample 31", "label")
@@ -116,6 +116,10 @@ class PackHdf5Test(renai_cli.FolderTest):
         self.fails(self.pack({"images": images.reshape(COUNT, -1), "labels": labels}), 2, "--height and --width")
         self.fails(self.pack({"images": images.reshape(COUNT, -1), "labels": labels}, "--height", 10, "--width", 11), 2,
                    "no image of 10x11")
+        self.fails(self.pack({"images": images.reshape(COUNT, -1), "labels": labels}, "--height", 2 ** 32, "--width", 2 ** 32),
+                   2, "1 to 65536")
+        self.fails(self.pack({"images": numpy.zeros((2, 65537, 1, 1), "u1"), "labels": labels[:2]}), 2, "1 to 65536")
+        self.fails(self.pack({"images": images, "labels": labels}, "--shard-samples", 0), 2, "--shard-samples 0")
         self.fails(self.pack({"images": images[:, :3], "labels": labels}), 2, "--layout nhwc or --layout nchw")
         self.fails(self.pack({"images": images, "labels": labels}, "--layout", "nchw"), 2, "1 to 4 channels")
         self.fails(self.pack({"images": images, "labels": labels}, "--layout", "nwhc"), 2, "nhwc")

@@ -21,7 +21,8 @@ struct DataBenchConfig {
 
 /// One stage, all threads busy with it.
 struct StageRate {
-  std::string name;  ///< read, decode, augment, stage
+  std::string name;    ///< read, decode, augment, stage
+  double seconds = 0;  ///< That it was measured.
   double images_per_second = 0;
   double bytes_per_second = 0;  ///< read: as stored; decode: of decoded pixels; stage: of the staging buffer.
   double busy = 0;              ///< Share of the threads' time in which they computed; the rest they waited.

@@ -1,6 +1,7 @@
 // Packing folders on many threads; work in order; PNG and resizing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "../../../src/data/image_error.hpp"
+#include "../../../src/data/image_file.hpp"
 #include "../../../src/data/image_tree.hpp"
 #include "../../../src/data/jpeg_encoder.hpp"
 #include "../../../src/data/ordered_work.hpp"
@@ -234,6 +236,66 @@ TEST(PackFolder, ABadFileEndsAllThreadsAndIsNamed) {
   EXPECT_EQ(pack_folder(folder / "in", options, options_for(folder / "o", 3)).splits[0].samples(), 39);
   EXPECT_THAT(slurp(folder / "o/skipped.txt"), HasSubstr("class 1/9.jpg\tit is damaged"));
   EXPECT_FALSE(fs::exists(folder / "o/.packing"));
+}
+
+/// All shards are made, but not the manifest.
+void interrupt_at_the_end(const fs::path& in, const FolderOptions& folder, PackOptions pack) {
+  pack.progress = [](const PackProgress& progress) {
+    if (progress.ended) throw UserError("the pack", "it is interrupted", "go on");
+  };
+  EXPECT_THROW(pack_folder(in, folder, pack), UserError);
+  EXPECT_FALSE(fs::exists(pack.out / "manifest.json"));
+}
+
+TEST(PackFolder, WhatAnInterruptedRunLeftOutIsAnErrorWithoutSkipBad) {
+  const Folder folder;
+  write_tree(folder / "in", 20);
+  spill(folder / "in/class 1/9.jpg", "\xff\xd8\xff no more");
+  FolderOptions options;
+  options.size = 8;
+  options.skip_bad = true;
+  const PackOptions pack = options_for(folder / "o", 2);
+  interrupt_at_the_end(folder / "in", options, pack);
+  options.skip_bad = false;
+  EXPECT_THAT(message_of<DataError>([&] { pack_folder(folder / "in", options, pack); }), HasSubstr("class 1/9.jpg"));
+  options.skip_bad = true;
+  EXPECT_EQ(pack_folder(folder / "in", options, pack).splits[0].samples(), 39);
+}
+
+TEST(PackFolder, ASummaryWhoseCountsCannotBeIsNotBelieved) {
+  const Folder folder;
+  write_tree(folder / "in", 20);
+  FolderOptions options;
+  options.size = 8;
+  const PackOptions pack = options_for(folder / "o", 2);
+  interrupt_at_the_end(folder / "in", options, pack);
+  std::size_t damaged = 0;
+  for (const auto& [name, text] : files_of(folder / "o")) {
+    const std::size_t begin = text.find("\nclasses ");
+    if (!name.ends_with(".summary") || begin == std::string::npos) continue;
+    const std::size_t end = text.find('\n', begin + 1);
+    spill(folder / "o" / name, text.substr(0, begin) + "\nclasses 1 1000000000 7" + text.substr(end));
+    ++damaged;
+  }
+  EXPECT_EQ(damaged, 6u);
+  EXPECT_EQ(pack_folder(folder / "in", options, pack).splits[0].samples(), 40);
+}
+
+TEST(ImageFileReader, WhatTheSystemRefusesIsNoBadFile) {
+  const Folder folder;
+  write_tree(folder / "in", 1);
+  ImageRooms rooms;
+  ImageFileReader reader({true, 8}, rooms);
+  const fs::path path = folder / "in/class 0/0.jpg";
+  EXPECT_EQ(reader.read(path, false).refusal, "");
+  EXPECT_THAT(reader.read(folder / "in/none.jpg", false).refusal, HasSubstr("No such file"));
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const rlimit none{0, usual.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string message = message_of<ResourceError>([&] { reader.read(path, false); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_THAT(message, AllOf(HasSubstr("0.jpg"), HasSubstr("ulimit -n")));
 }
 
 TEST(ImageTree, PathsAreInByteOrderAndClassesToo) {
