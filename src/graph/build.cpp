@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lowering.hpp"
+#include "renai/base/check.hpp"
 
 namespace renai {
 namespace {
@@ -87,6 +88,9 @@ void spread_branches(ComputationGraph::Parts& parts) {
 }  // namespace
 
 ComputationGraph build_computation_graph(const ModelSpec& model, const GraphOptions& options) {
+  RENAI_CHECK(!options.sync_bn || options.logical_shards == options.world_size,
+              "statistics of all shards need a rank for each shard");
+  RENAI_CHECK(!options.sync_bn || options.micro_batches == 1, "statistics of the whole batch need it in one pass");
   ComputationGraph::Parts parts;
   parts.model = model;
   parts.options = options;

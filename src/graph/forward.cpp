@@ -33,7 +33,9 @@ OpChoice choose_op(const LayerSpec& layer, std::size_t index, const GraphOptions
   switch (layer.kind) {
     case LayerKind::conv2d: return {OpKind::conv2d, Conv2dParams{out, window_of(layer), layer.groups, layer.bias}};
     case LayerKind::linear: return {OpKind::linear, LinearParams{out, layer.bias}};
-    case LayerKind::batch_norm: return {OpKind::batch_norm, BatchNormParams{layer.eps, bn_momentum(layer, options)}};
+    case LayerKind::batch_norm:
+      return {OpKind::batch_norm,
+              BatchNormParams{layer.eps, bn_momentum(layer, options), options.sync_bn ? options.logical_shards : 1}};
     case LayerKind::relu: return activation(layer, Activation::relu);
     case LayerKind::leaky_relu: return activation(layer, Activation::leaky_relu);
     case LayerKind::relu6: return activation(layer, Activation::relu6);

@@ -30,6 +30,7 @@ std::vector<ComputeNode> walk_inference(ComputationGraph::Parts& parts, const Fo
       const std::string& name = norm.name;
       node.name = node_name(name, Pass::inference);
       node.pass = Pass::inference;
+      std::get<BatchNormParams>(node.params).sync_shards = 1;
       node.inputs = {node.inputs[0], norm.folded_scale, norm.folded_bias};
     }
     twin[y] = new_activation(parts.tensors[static_cast<std::size_t>(y)].name);

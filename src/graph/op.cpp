@@ -35,7 +35,8 @@ struct ParamsPrinter {
     return "-> " + std::to_string(p.out_features) + (p.bias ? " bias" : "");
   }
   std::string operator()(const BatchNormParams& p) const {
-    return "eps " + float_text(p.eps) + " momentum " + float_text(p.momentum);
+    return "eps " + float_text(p.eps) + " momentum " + float_text(p.momentum) +
+           (p.sync_shards > 1 ? " over " + std::to_string(p.sync_shards) + " shards" : "");
   }
   std::string operator()(const ActivationParams& p) const {
     const std::string name(activation_name(p.kind));

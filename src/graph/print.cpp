@@ -50,7 +50,7 @@ std::string options_text(const ComputationGraph& graph) {
          print(o.optimizer, o.adam, o.lars) + " momentum " + float_text(o.momentum) + (o.nesterov ? " nesterov" : "") +
          " weight_decay " + float_text(o.weight_decay) + (o.bn_weight_decay ? " bn_weight_decay" : "") + " clip_norm " +
          float_text(o.clip_norm) + (o.ema_decay > 0.0 ? " ema_decay " + double_text(o.ema_decay) : "") +
-         (o.bn_momentum > 0.0f ? " bn_momentum " + float_text(o.bn_momentum) : "") +
+         (o.bn_momentum > 0.0f ? " bn_momentum " + float_text(o.bn_momentum) : "") + (o.sync_bn ? " sync_bn" : "") +
          (o.half_weights ? " half_weights" : "") + (o.dynamic_loss_scale ? " dynamic_loss_scale" : "") +
          (o.parallel_branches ? " parallel_branches" : "") + " deep_buckets " + number(graph.deep_buckets()) + "\n";
 }

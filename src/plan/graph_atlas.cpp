@@ -83,7 +83,7 @@ GraphAtlas build_atlas(const ComputationGraph& graph, std::span<const CompileSpe
       const auto [entry, added] = known.try_emplace(key, next);
       slot.capture = dedup ? entry->second : next;
       if (slot.capture == next) {
-        parts.captures.push_back({slot.graph, id, slot.shape, slot.plan, is_collective(id)});
+        parts.captures.push_back({slot.graph, id, slot.shape, slot.plan, has_collectives(graph, id)});
       }
     }
   }
@@ -107,7 +107,8 @@ void verify(const GraphAtlas& atlas, const ComputationGraph& graph) {
     if (atlas.slot(key.plan, key.id).capture != static_cast<int>(i)) {
       throw InternalError(name, "it is captured under a plan whose slot uses another capture");
     }
-    if (key.collective != is_collective(key.id)) throw InternalError(name, "it is wrongly marked as collective");
+    if (key.collective != has_collectives(graph, key.id))
+      throw InternalError(name, "it is wrongly marked as collective");
   }
 }
 

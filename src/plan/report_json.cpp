@@ -32,7 +32,7 @@ Json graphs_json(const AtlasReport& report) {
     list.push_back({{"id", graph_id_name(id)},
                     {"invariant", is_shape_invariant(id)},
                     {"stream", stream_name(graph_stream(id))},
-                    {"collective", is_collective(id)},
+                    {"collective", has_collectives(*report.graph, id)},
                     {"nodes", report.graph->nodes(id).size()},
                     {"entries", report.book->of(id).size()},
                     {"parts", empty ? 0 : report.graph->part_count(id)}});

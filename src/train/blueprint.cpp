@@ -39,6 +39,7 @@ GraphOptions graph_options(const Recipe& recipe, const DataShape& data, int worl
   options.clip_norm = static_cast<float>(recipe.clip_norm);
   options.ema_decay = recipe.ema;
   options.bn_momentum = static_cast<float>(recipe.bn_momentum);
+  options.sync_bn = recipe.sync_bn;
   options.half_weights = recipe.precision == "bf16" || recipe.precision == "fp16";
   // The range of bf16 is that of fp32: only fp16 loses small gradients.
   options.dynamic_loss_scale = recipe.precision == "fp16";
@@ -170,6 +171,9 @@ Blueprint make_blueprint(const Recipe& recipe, const DataShape& data, Backend& b
   if (recipe.bn_momentum > 0.0 && graph.norms().empty()) {
     throw UserError("--bn-momentum " + std::to_string(recipe.bn_momentum),
                     "model '" + model.name + "' has no batch norm", "leave the option away");
+  }
+  if (recipe.sync_bn && graph.norms().empty()) {
+    throw UserError("--sync-bn", "model '" + model.name + "' has no batch norm", "leave the option away");
   }
   ShapeTable shapes = derive_shapes(graph, specs);
   require_equal_persistent_shapes(graph, specs, shapes);

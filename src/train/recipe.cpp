@@ -278,6 +278,18 @@ void verify_mixing(const Recipe& r) {
                   "use --global-batch " + std::to_string(2 * parts) + " or more, or fewer logical shards");
 }
 
+/// Batch norm waits for all shards in the middle of a pass, so none may wait for another one to be over.
+void verify_sync_ranks(const Recipe& r, int world_size) {
+  if (world_size == r.logical_shards) return;
+  std::string works = "start " + std::to_string(r.logical_shards) + (r.logical_shards == 1 ? " rank" : " ranks");
+  if ((world_size & (world_size - 1)) == 0) works += ", or use --logical-shards " + std::to_string(world_size);
+  throw UserError("--sync-bn on " + std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks") +
+                      " with --logical-shards " + std::to_string(r.logical_shards),
+                  "batch norm over the whole batch needs all shards at the same time, so the number of ranks must "
+                  "equal the logical shards",
+                  works);
+}
+
 }  // namespace
 
 void verify(const Recipe& r) {
@@ -301,6 +313,11 @@ void verify(const Recipe& r) {
                     "use a multiple of " + std::to_string(r.logical_shards));
   }
   verify_mixing(r);
+  if (r.sync_bn && r.accumulate > 1) {
+    throw UserError("--sync-bn with --accumulate " + std::to_string(r.accumulate),
+                    "micro-batches pass one after the other, so statistics cannot take in the whole batch",
+                    "leave one of them away");
+  }
   if (!r.init_from.empty() && (r.init != "model" || r.zero_gamma)) {
     throw UserError(r.zero_gamma ? "--zero-gamma" : "--init " + r.init, "--init-from sets every weight",
                     "give one of them");
@@ -330,6 +347,7 @@ void verify_ranks(const Recipe& r, int world_size) {
     throw UserError("--inject-fault " + r.inject_fault, "the ranks are 0 to " + std::to_string(world_size - 1),
                     "name one of them");
   }
+  if (r.sync_bn) verify_sync_ranks(r, world_size);
   if (world_size <= r.logical_shards && r.logical_shards % world_size == 0) return;
   int below = 1;
   while (below * 2 <= world_size && below * 2 <= r.logical_shards) below *= 2;

@@ -16,6 +16,7 @@
 //             wait shard_done; CAST_FIRST_GRAD; record merged
 //   COMM      after the last of them: wait bucket[b] or its merge; DEEP_COMM part b; ...
 //             FIRST_COMM; STATS_COMM; record comm_done
+//             (with --sync-bn, whose passes hold collectives, all of it behind shard_done)
 //   UPDATE    wait comm_done or shard_done; zero frozen gradients, check; record checked
 //   COMPUTE   with LARS: wait checked; LARS_FC_OPT; record fc_updated
 //   UPDATE    convolutions of LARS, optimizer; wait fc_updated; half weights, statistics, averages, metrics;
@@ -166,6 +167,8 @@ void StepSchedule::merge_and_reduce(int variant, bool last_pass) {
   const bool merges = engine_->has(variant, GraphId::CAST_FIRST_GRAD);
   const bool reduces = last_pass && engine_->has(variant, GraphId::FIRST_COMM);
   const int buckets = engine_->blueprint().graph.deep_buckets();
+  // One order of all collectives on all ranks: those of the passes come first.
+  if (reduces && engine_->blueprint().graph.options().sync_bn) comm.wait(*shard_done_);
   for (int b = 0; b < buckets; ++b) {
     Event* ready = &engine_->bucket_event(b);
     if (merges) {

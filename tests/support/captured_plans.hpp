@@ -22,15 +22,26 @@
 
 namespace renai::test {
 
+/// What one rank of several has; empty: one rank alone.
+struct Ranks {
+  std::unique_ptr<MpiSession> session;
+  std::unique_ptr<ControlGroup> control;
+  std::unique_ptr<Communicator> communicator;
+};
+
 /// Not movable: bound contexts refer to the members.
 struct CapturedPlans {
   /// `own_device`: where the backend runs; null for the host. Errors: those of survey, plan and capture.
   CapturedPlans(ComputationGraph given, std::vector<CompileSpec> variants, ShapeTable shape_table, Backend& backend,
-                const SlotLayout& slot, bool reuse_slots, std::unique_ptr<Device> own_device = nullptr)
-      : graph(std::move(given)),
+                const SlotLayout& slot, bool reuse_slots, std::unique_ptr<Device> own_device = nullptr,
+                Ranks ranks = {})
+      : session(std::move(ranks.session)),
+        graph(std::move(given)),
         specs(std::move(variants)),
         shapes(std::move(shape_table)),
-        device(own_device ? std::move(own_device) : make_host_device()) {
+        device(own_device ? std::move(own_device) : make_host_device()),
+        control(ranks.control ? std::move(ranks.control) : make_self_control_group()),
+        communicator(ranks.communicator ? std::move(ranks.communicator) : make_self_communicator()) {
     book = backend.survey(graph, shapes, specs);
     verify(book, graph, static_cast<int>(specs.size()));
     PlanRequest request;
@@ -40,6 +51,7 @@ struct CapturedPlans {
     request.shapes = &shapes;
     request.slot = slot;
     request.reuse_slots = reuse_slots;
+    request.comm_scratch_bytes = comm_scratch_bytes();
     plans = build_memory_plans(request);
     verify(request, plans);
     atlas = std::make_unique<GraphAtlas>(build_atlas(graph, specs));
@@ -78,12 +90,13 @@ struct CapturedPlans {
     if (mirrored()) stream.copy(memory, arena.data(), arena.size_bytes());
   }
 
+  std::unique_ptr<MpiSession> session;
   ComputationGraph graph;
   std::vector<CompileSpec> specs;
   ShapeTable shapes;
   std::unique_ptr<Device> device;
-  std::unique_ptr<ControlGroup> control = make_self_control_group();
-  std::unique_ptr<Communicator> communicator = make_self_communicator();
+  std::unique_ptr<ControlGroup> control;
+  std::unique_ptr<Communicator> communicator;
   KernelBook book;
   std::vector<MemoryPlan> plans;
   std::unique_ptr<GraphAtlas> atlas;
@@ -96,6 +109,18 @@ struct CapturedPlans {
   PreCaptureResult captures;  // Goes before streams and events.
 
  private:
+  /// For a reduction of all values of a shard at once.
+  std::int64_t comm_scratch_bytes() const {
+    std::int64_t elems = 0;
+    for (std::size_t i = 0; i < graph.tensors().size(); ++i) {
+      const TensorRole role = graph.tensors()[i].role;
+      const bool reduced = role == TensorRole::grad || role == TensorRole::metrics || role == TensorRole::batch_mean ||
+                           role == TensorRole::batch_var;
+      if (reduced) elems += align_slot(shapes.front()[i].elems() * 4) / 4;
+    }
+    return communicator->world_size() == 1 ? 0 : align_slot(communicator->tree_reduce_scratch_bytes(elems));
+  }
+
   /// What CAST_MAIN leaves before a step.
   void cast_half_weights() const {
     const MemoryPlan& plan = plans.front();

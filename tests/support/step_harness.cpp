@@ -14,11 +14,12 @@ namespace {
 /// The variant that every step uses.
 constexpr int kVariant = 0;
 
-GraphOptions graph_options(const StepHarnessOptions& options) {
+GraphOptions graph_options(const StepHarnessOptions& options, int world_size) {
   GraphOptions result;
   result.classes = options.classes;
   result.input_channels = options.c;
-  result.world_size = 1;
+  result.world_size = world_size;
+  result.sync_bn = options.sync_bn;
   result.logical_shards = options.logical_shards;
   result.micro_batches = options.micro_batches;
   result.input = options.input;
@@ -80,9 +81,9 @@ void for_each_place(const std::array<std::int64_t, 4>& extents, F f) {
 }  // namespace
 
 StepHarness::StepHarness(const StepHarnessOptions& options, std::unique_ptr<Backend> backend,
-                         std::unique_ptr<Device> device)
+                         std::unique_ptr<Device> device, Ranks ranks)
     : options_(options), backend_(std::move(backend)) {
-  GraphOptions graph_opts = graph_options(options_);
+  GraphOptions graph_opts = graph_options(options_, ranks.communicator ? ranks.communicator->world_size() : 1);
   SpecRequest request;
   request.train_samples = request.global_batch = options_.batch;
   request.val_samples = request.val_global_batch = options_.batch / options_.micro_batches;
@@ -102,7 +103,7 @@ StepHarness::StepHarness(const StepHarnessOptions& options, std::unique_ptr<Back
   const auto slot = SlotLayout::make(options_.batch / (options_.logical_shards * options_.micro_batches), options_.h,
                                      options_.w, options_.c);
   all_ = std::make_unique<CapturedPlans>(std::move(graph), specs, std::move(shapes), *backend_, slot,
-                                         options_.reuse_slots, std::move(device));
+                                         options_.reuse_slots, std::move(device), std::move(ranks));
   // Warming up ran kernels on the arena: what counts as state starts from zero again.
   std::memset(all_->memory, 0, static_cast<std::size_t>(all_->arena.size_bytes()));
 }
@@ -229,11 +230,12 @@ void StepHarness::set_running(const std::string& name, std::span<const float> va
 void StepHarness::stage(int pass, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
   const SlotLayout& slot = plans()[kVariant].slot;
   std::byte* at = all_->staging[static_cast<std::size_t>(pass % 2)].data();
-  const std::int64_t first = pass * slot.rows;
+  const int part = all_->communicator->rank() * local_shards() * options_.micro_batches + pass;
+  const std::int64_t first = part * slot.rows;
   ControlBlock control;
   control.seed = options_.seed;
   control.step = step_;
-  control.shard = pass;
+  control.shard = part;
   control.local_shard = pass / options_.micro_batches;
   control.micro_batch = pass % options_.micro_batches;
   control.rows = control.valid_rows = static_cast<std::int32_t>(slot.rows);
@@ -283,7 +285,7 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
   all_->to_device(stream);
   stream.synchronize();
   if (Stream* used = all_->launch_part(kVariant, GraphId::ZERO_GRAD, 0)) used->synchronize();
-  for (int pass = 0; pass < options_.logical_shards * options_.micro_batches; ++pass) {
+  for (int pass = 0; pass < local_shards() * options_.micro_batches; ++pass) {
     stage(pass, images, labels);
     const bool b = pass % 2 != 0;
     launch(b ? GraphId::TRANSFER_B : GraphId::TRANSFER_A);
@@ -293,6 +295,7 @@ double StepHarness::step(std::span<const std::uint8_t> images, std::span<const s
     launch(GraphId::CAST_DEEP_GRAD);
     launch(GraphId::CAST_FIRST_GRAD);
   }
+  for (const GraphId id : {GraphId::DEEP_COMM, GraphId::FIRST_COMM, GraphId::STATS_COMM}) launch(id);
   update_weights();
   for (const GraphId id : {GraphId::UPDATE_STATS, GraphId::EMA_UPDATE, GraphId::ACCUM_METRICS}) launch(id);
   all_->from_device(stream);

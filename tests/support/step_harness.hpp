@@ -1,6 +1,6 @@
 #pragma once
-// StepHarness: one training step of a small model on one rank, through plan, capture and replay, with every tensor in
-// reach of a test. Add step_harness.cpp to the test's sources.
+// StepHarness: one training step of a small model, on one rank or several, through plan, capture and replay, with every
+// tensor in reach of a test. Add step_harness.cpp to the test's sources.
 
 #include <array>
 #include <cstdint>
@@ -29,6 +29,7 @@ struct StepHarnessOptions {
   float label_smoothing = 0.0f;
   double ema_decay = 0.0;
   std::vector<int> freeze_group_of_param;  ///< As in GraphOptions.
+  bool sync_bn = false;                    ///< Likewise.
   InputParams input;
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
   bool reuse_slots = true;
@@ -39,9 +40,9 @@ struct StepHarnessOptions {
 class StepHarness {
  public:
   /// `device`: where the backend runs, null for the host. Memory of another device is copied there and back by each
-  /// step.
+  /// step. `ranks`: each of them has such a harness and runs its own shards; empty for one rank alone.
   StepHarness(const StepHarnessOptions& options, std::unique_ptr<Backend> backend,
-              std::unique_ptr<Device> device = nullptr);
+              std::unique_ptr<Device> device = nullptr, Ranks ranks = {});
 
   const ComputationGraph& graph() const { return all_->graph; }
   const std::vector<MemoryPlan>& plans() const { return all_->plans; }
@@ -80,6 +81,7 @@ class StepHarness {
   std::vector<float> tensor(TensorId id) const;
 
  private:
+  int local_shards() const { return graph().local_shards(); }
   void stage(int pass, std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
   void launch(GraphId id);
   void update_weights();

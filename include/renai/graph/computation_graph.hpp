@@ -131,6 +131,7 @@ struct GraphOptions {
   float clip_norm = 0.0f;
   double ema_decay = 0.0;                  ///< 0: no exponential average of weights and running statistics.
   float bn_momentum = 0.0f;                ///< Of every batch norm; 0: each layer's own.
+  bool sync_bn = false;                    ///< Statistics of all shards, which the ranks run in lockstep, one each.
   bool half_weights = false;               ///< Keep a half-precision copy of the weights for the kernels (CAST_MAIN).
   bool dynamic_loss_scale = false;         ///< The gradient of the loss is scaled, by a factor that grows and shrinks.
   std::vector<int> bucket_of_param;        ///< From plan::assign_buckets; empty: one deep bucket.
@@ -173,6 +174,9 @@ class ComputationGraph {
 /// Forward walk, reverse walk (autodiff), inference walk and auxiliary graphs.
 /// Errors: UserError for a model that cannot be trained (no parameters, loss not on [N, classes] logits).
 ComputationGraph build_computation_graph(const ModelSpec& model, const GraphOptions& options);
+
+/// Whether a graph holds collectives: those of its id, and batch norms whose statistics cross ranks.
+bool has_collectives(const ComputationGraph& graph, GraphId id);
 
 /// Every tensor defined before use along happens-before, one writer per graph, positions and counts of tensors right
 /// for each operator, events and parts in range. Errors: InternalError naming graph and node.

@@ -60,7 +60,7 @@ GraphFamily graph_family(GraphId id);
 bool is_shape_invariant(GraphId id);
 /// Default stream of a graph.
 StreamId graph_stream(GraphId id);
-/// True for graphs that hold collectives: captured by all ranks together.
+/// True for graphs that hold collectives, whatever is in them: captured by all ranks together.
 bool is_collective(GraphId id);
 
 }  // namespace renai

@@ -78,6 +78,7 @@ struct LinearParams {
 };
 struct BatchNormParams {
   float eps = 1e-5f, momentum = 0.1f;
+  int sync_shards = 1;  ///< Shards, each on a rank of its own, over whose rows a training step takes its sums.
 };
 struct ActivationParams {
   Activation kind = Activation::relu;

@@ -49,6 +49,8 @@ struct Recipe : RecipeValues {
     f("freeze-until", r.freeze_until, "layers kept as they are before an epoch: NAME@EPOCH,..., or first@EPOCH", true);
     f("freeze-after", r.freeze_after, "layers kept as they are from an epoch on: NAME@EPOCH,...", true);
     f("bn-momentum", r.bn_momentum, "share of a step in batch norm's running statistics (0: each layer's own)", true);
+    f("sync-bn", r.sync_bn,
+      "batch norm takes the statistics of the whole global batch; needs as many ranks as --logical-shards", true);
     visit_images(r, f);
     f("seed", r.seed, "seed of weights, order and augmentation", true);
     f("reduce", r.reduce,

@@ -54,6 +54,7 @@ struct RecipeValues {
   std::string freeze_until;
   std::string freeze_after;
   double bn_momentum = 0.0;
+  bool sync_bn = false;
   std::string resolution;
   std::int64_t val_resolution = 0;
   double val_crop = 0;

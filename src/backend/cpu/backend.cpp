@@ -76,11 +76,8 @@ class CpuBackend final : public Backend {
       if (last.part != part) continue;
       if (const auto* range = std::get_if<RangeNode>(&last.work)) {
         record_host_range_node(context, *range, host);
-      } else if (cpu::Call call = binder.bind(i)) {
-        host.enqueue([call = std::move(call), threads = threads_] {
-          cpu::require_team(threads);
-          call();
-        });
+      } else if (cpu::Call call = binder.bind(i, nullptr, &host)) {
+        cpu::enqueue(host, std::move(call), threads_);
       }
       if (last.records_event >= 0) {
         const auto event = static_cast<std::size_t>(last.records_event);

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "../host_range_ops.hpp"
+#include "../sync_norm.hpp"
 #include "loops/loops.hpp"
 #include "norm_patterns.hpp"
 #include "onednn.hpp"
@@ -73,6 +75,30 @@ struct BlockSplit {
   std::int64_t size(std::int64_t block) const { return std::min(block_rows, rows - block * block_rows); }
 };
 
+/// Of one channel: mean and sum of squared deviations forward, sums of g and g * (x - mean) backward.
+struct Pair {
+  double first = 0, second = 0;
+};
+
+void keep(const sync_norm::Blocks& shards, std::int64_t ch, Pair pair) {
+  shards.of_own()[ch] = pair.first;
+  shards.of_own()[shards.c + ch] = pair.second;
+}
+
+Pair total(const sync_norm::Blocks& shards, std::int64_t ch) { return {shards.data[ch], shards.data[shards.c + ch]}; }
+
+/// Batch norm over several shards: `before` leaves this shard's block, `after` finds all of them. Enqueues what comes
+/// first; the rest is the entry's call.
+Call with_exchange(const Operands& at, const sync_norm::Blocks& shards, const ComputeNode& node, int threads,
+                   Call before, Call after) {
+  if (at.stream != nullptr) {
+    HostStream& host = require_host_stream(*at.stream, "cpu");
+    enqueue(host, std::move(before), threads);
+    sync_norm::gather(*at.context, shards, host, node.name);
+  }
+  return after;
+}
+
 /// Statistics and the affine map's factors. Determinism: blocks of constant size, combined in rising order in fp64: the
 /// same bits for any number of threads.
 struct Moments {
@@ -81,6 +107,7 @@ struct Moments {
   std::int64_t c;
   BlockSplit split;
   float eps;
+  sync_norm::Blocks shards;  ///< With one shard there is nothing in it.
 
   void run(int threads) const {
     const Loops& loops = machine_loops();
@@ -89,32 +116,53 @@ struct Moments {
         loops.moments(x + b * split.block_rows * c, split.size(b), c, blocks + 2 * b * c, blocks + (2 * b + 1) * c);
       }
     });
-    parallel_ranges(split.count * c < kParallelElems ? 1 : threads, c,
-                    [&](std::int64_t begin, std::int64_t end) { combine(begin, end); });
+    parallel_ranges(split.count * c < kParallelElems ? 1 : threads, c, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t ch = begin; ch < end; ++ch) {
+        if (shards.shards == 1) {
+          finish(ch, combine(ch), split.rows);
+        } else {
+          keep(shards, ch, combine(ch));
+        }
+      }
+    });
   }
 
-  void combine(std::int64_t begin, std::int64_t end) const {
-    const auto count = static_cast<double>(split.rows);
-    for (std::int64_t ch = begin; ch < end; ++ch) {
-      double sum = 0, squares = 0;
-      for (std::int64_t b = 0; b < split.count; ++b) {
-        sum += static_cast<double>(split.size(b)) * double{blocks[2 * b * c + ch]};
-      }
-      const double center = sum / count;
-      for (std::int64_t b = 0; b < split.count; ++b) {
-        const double distance = double{blocks[2 * b * c + ch]} - center;
-        squares += double{blocks[(2 * b + 1) * c + ch]} + static_cast<double>(split.size(b)) * distance * distance;
-      }
-      const double variance = squares / count;
-      mean[ch] = static_cast<float>(center);
-      var_biased[ch] = static_cast<float>(variance);
-      var_unbiased[ch] = static_cast<float>(squares / (count - 1));
-      gain[ch] = norm_gain(scale[ch], var_biased[ch], eps);
+  /// Mean and sum of squared deviations of the blocks.
+  Pair combine(std::int64_t ch) const {
+    double sum = 0, squares = 0;
+    for (std::int64_t b = 0; b < split.count; ++b) {
+      sum += static_cast<double>(split.size(b)) * double{blocks[2 * b * c + ch]};
     }
+    const double center = sum / static_cast<double>(split.rows);
+    for (std::int64_t b = 0; b < split.count; ++b) {
+      const double distance = double{blocks[2 * b * c + ch]} - center;
+      squares += double{blocks[(2 * b + 1) * c + ch]} + static_cast<double>(split.size(b)) * distance * distance;
+    }
+    return {center, squares};
+  }
+
+  void finish(std::int64_t ch, Pair moments, std::int64_t rows) const {
+    const auto count = static_cast<double>(rows);
+    const double variance = moments.second / count;
+    mean[ch] = static_cast<float>(moments.first);
+    var_biased[ch] = static_cast<float>(variance);
+    var_unbiased[ch] = static_cast<float>(moments.second / (count - 1));
+    gain[ch] = norm_gain(scale[ch], var_biased[ch], eps);
+  }
+
+  /// With several shards, after their blocks were gathered.
+  void finish_all() const {
+    sync_norm::add_moments(shards, static_cast<double>(split.rows), 0, c);
+    for (std::int64_t ch = 0; ch < c; ++ch) finish(ch, total(shards, ch), split.rows * shards.shards);
   }
 };
 
 enum class Tail { none, relu, relu_add, relu_pool };
+
+/// One shard knows all of its statistics itself.
+sync_norm::Blocks shards_of(const Operands& at, std::int64_t offset, std::int64_t c, int shards) {
+  return shards == 1 ? sync_norm::Blocks{} : sync_norm::make_blocks(*at.context, at.workspace + offset, c, shards);
+}
 
 template <Tail kTail>
 Offer<Kernel> make_forward(const Site& site) {
@@ -127,11 +175,13 @@ Offer<Kernel> make_forward(const Site& site) {
   WorkspaceLayout layout;
   const std::int64_t gain = layout.add(c * 4), blocks = layout.add(split.count * 2 * c * 4);
   const float eps = std::get<BatchNormParams>(norm.params).eps;
+  const int shards = std::get<BatchNormParams>(norm.params).sync_shards;
+  const std::int64_t shards_at = shards > 1 ? layout.add(shards * sync_norm::block_bytes(c)) : 0;
   const int threads = site.threads();
   const std::int64_t images = x.n();
   Kernel kernel;
   kernel.workspace_bytes = layout.size_bytes();
-  kernel.bind = [=](const Operands& at) -> Call {
+  kernel.bind = [=, &node = norm](const Operands& at) -> Call {
     const Moments moments{at.in(0),
                           at.in(1),
                           at.out(1),
@@ -141,11 +191,11 @@ Offer<Kernel> make_forward(const Site& site) {
                           reinterpret_cast<float*>(at.workspace + blocks),
                           c,
                           split,
-                          eps};
+                          eps,
+                          shards_of(at, shards_at, c, shards)};
     const Affine affine{moments.mean, moments.gain, at.in(2)};
     const float* other = kTail == Tail::relu_add ? at.in(3) : nullptr;
-    return [=, x_at = at.in(0), y = at.out(0)] {
-      moments.run(threads);
+    const auto map = [=, x_at = at.in(0), y = at.out(0)] {
       const Loops& loops = machine_loops();
       if constexpr (kTail == Tail::relu_pool) {
         parallel_ranges(threads, images * tiles.oh, [&](std::int64_t begin, std::int64_t end) {
@@ -158,6 +208,18 @@ Offer<Kernel> make_forward(const Site& site) {
         });
       }
     };
+    if (shards == 1) {
+      return [=] {
+        moments.run(threads);
+        map();
+      };
+    }
+    return with_exchange(
+        at, moments.shards, node, threads, [=] { moments.run(threads); },
+        [=] {
+          moments.finish_all();
+          map();
+        });
   };
   return kernel;
 }
@@ -244,27 +306,44 @@ struct GradFactors {
   float *dscale, *dbias, *gain, *slope, *offset;
   std::int64_t c, block_count, rows;
   float eps;
+  sync_norm::Blocks shards;
 
   /// The gain as the forward pass computed it, so that relu's sign is found again exactly.
   void prepare() const {
     for (std::int64_t ch = 0; ch < c; ++ch) gain[ch] = norm_gain(scale[ch], var_biased[ch], eps);
   }
 
+  /// Also the gradients of scale and bias, which are of this shard's rows.
   void combine(std::int64_t begin, std::int64_t end) const {
-    const auto count = static_cast<double>(rows);
     for (std::int64_t ch = begin; ch < end; ++ch) {
-      double sum = 0, sum_gx = 0;
+      Pair sums;
       for (std::int64_t b = 0; b < block_count; ++b) {
-        sum += double{blocks[2 * b * c + ch]};
-        sum_gx += double{blocks[(2 * b + 1) * c + ch]};
+        sums.first += double{blocks[2 * b * c + ch]};
+        sums.second += double{blocks[(2 * b + 1) * c + ch]};
       }
-      const double inverse = 1.0 / std::sqrt(double{var_biased[ch]} + double{eps});
-      const double factor = double{scale[ch]} * inverse;
-      dscale[ch] = static_cast<float>(sum_gx * inverse);
-      dbias[ch] = static_cast<float>(sum);
-      slope[ch] = static_cast<float>(-factor * inverse * inverse * sum_gx / count);
-      offset[ch] = static_cast<float>(-factor * sum / count);
+      dscale[ch] = static_cast<float>(sums.second * inverse(ch));
+      dbias[ch] = static_cast<float>(sums.first);
+      if (shards.shards == 1) {
+        finish(ch, sums, rows);
+      } else {
+        keep(shards, ch, sums);
+      }
     }
+  }
+
+  double inverse(std::int64_t ch) const { return 1.0 / std::sqrt(double{var_biased[ch]} + double{eps}); }
+
+  void finish(std::int64_t ch, Pair sums, std::int64_t all_rows) const {
+    const auto count = static_cast<double>(all_rows);
+    const double factor = double{scale[ch]} * inverse(ch);
+    slope[ch] = static_cast<float>(-factor * inverse(ch) * inverse(ch) * sums.second / count);
+    offset[ch] = static_cast<float>(-factor * sums.first / count);
+  }
+
+  /// With several shards, after their blocks were gathered.
+  void finish_all() const {
+    sync_norm::add_sums(shards, 0, c);
+    for (std::int64_t ch = 0; ch < c; ++ch) finish(ch, total(shards, ch), rows * shards.shards);
   }
 };
 
@@ -282,18 +361,22 @@ Offer<Kernel> make_backward(const Site& site) {
               : BlockSplit(rows, rows_of_block(c));
   WorkspaceLayout layout;
   const std::int64_t factors_at = layout.add(3 * c * 4), blocks_at = layout.add(split.count * 2 * c * 4);
-  const float eps = std::get<BatchNormParams>(site.node(site.match->node_count - 1).params).eps;
+  const ComputeNode& norm = site.node(site.match->node_count - 1);
+  const float eps = std::get<BatchNormParams>(norm.params).eps;
+  const int shards = std::get<BatchNormParams>(norm.params).sync_shards;
+  const std::int64_t shards_at = shards > 1 ? layout.add(shards * sync_norm::block_bytes(c)) : 0;
   const int threads = site.threads();
   Kernel kernel;
   kernel.workspace_bytes = layout.size_bytes();
-  kernel.bind = [=](const Operands& at) -> Call {
+  kernel.bind = [=, &norm](const Operands& at) -> Call {
     auto* gain = reinterpret_cast<float*>(at.workspace + factors_at);
     auto* blocks = reinterpret_cast<float*>(at.workspace + blocks_at);
-    const GradFactors factors{at.in(2), at.in(3),     at.in(4), blocks,      at.out(1), at.out(2), gain,
-                              gain + c, gain + 2 * c, c,        split.count, rows,      eps};
+    const GradFactors factors{
+        at.in(2), at.in(3),     at.in(4), blocks,      at.out(1), at.out(2), gain,
+        gain + c, gain + 2 * c, c,        split.count, rows,      eps,       shards_of(at, shards_at, c, shards)};
     const Affine affine{at.in(3), gain, kTail == Tail::none ? nullptr : at.in(5)};
     const AffineGrad grad{at.in(3), gain, gain + c, gain + 2 * c};
-    return [=, x_at = at.in(0), dy = at.in(1), dx = at.out(0)] {
+    const auto sum = [=, x_at = at.in(0), dy = at.in(1)] {
       const Loops& loops = machine_loops();
       factors.prepare();
       parallel_ranges(threads, split.count, [&](std::int64_t begin, std::int64_t end) {
@@ -310,6 +393,9 @@ Offer<Kernel> make_backward(const Site& site) {
       });
       parallel_ranges(split.count * c < kParallelElems ? 1 : threads, c,
                       [&](std::int64_t begin, std::int64_t end) { factors.combine(begin, end); });
+    };
+    const auto map = [=, x_at = at.in(0), dy = at.in(1), dx = at.out(0)] {
+      const Loops& loops = machine_loops();
       parallel_ranges(threads, kPooled ? images : rows, [&](std::int64_t begin, std::int64_t end) {
         if constexpr (kPooled) {
           loops.affine_grad_tiles(x_at, dy, dx, begin, end - begin, tiles, affine, grad);
@@ -319,6 +405,16 @@ Offer<Kernel> make_backward(const Site& site) {
         }
       });
     };
+    if (shards == 1) {
+      return [=] {
+        sum();
+        map();
+      };
+    }
+    return with_exchange(at, factors.shards, norm, threads, sum, [=] {
+      factors.finish_all();
+      map();
+    });
   };
   return kernel;
 }

@@ -25,4 +25,11 @@ void require_team(int threads) {
   proven = threads;
 }
 
+void enqueue(HostStream& stream, std::function<void()> call, int threads) {
+  stream.enqueue([call = std::move(call), threads] {
+    require_team(threads);
+    call();
+  });
+}
+
 }  // namespace renai::cpu

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+
+#include "renai/device/host.hpp"
 
 namespace renai::cpu {
 
@@ -29,6 +32,9 @@ class ThreadCountGuard {
 /// Sets the calling thread's team size for good and proves it once. Cheap afterwards.
 /// Errors: BackendError when the OpenMP runtime gives another number of threads.
 void require_team(int threads);
+
+/// Enqueues a call that the team runs.
+void enqueue(HostStream& stream, std::function<void()> call, int threads);
 
 /// body(begin, end) for the members' consecutive shares of [0, count). Static: a function of `count` and `threads`
 /// only.

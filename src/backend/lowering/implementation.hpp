@@ -42,7 +42,8 @@ struct Operands {
   const BindContext* context = nullptr;
   std::vector<std::byte*> inputs, outputs;
   std::byte* workspace = nullptr;
-  void* queue = nullptr;  ///< What the leaf records into, where a call needs it when it is bound (cudaStream_t).
+  void* queue = nullptr;     ///< What the leaf records into, where a call needs it when it is bound (cudaStream_t).
+  Stream* stream = nullptr;  ///< Likewise, for what a call lets the communicator record; null while warming up.
 
   float* in(std::size_t i) const { return reinterpret_cast<float*>(inputs[i]); }
   float* out(std::size_t i) const { return reinterpret_cast<float*>(outputs[i]); }

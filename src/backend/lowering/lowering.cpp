@@ -178,7 +178,7 @@ std::byte* Binder::workspace(std::size_t entry) const {
   return offsets.empty() || offsets[0] < 0 ? nullptr : context_->arena + offsets[0];
 }
 
-Call Binder::bind(std::size_t index, void* queue) const {
+Call Binder::bind(std::size_t index, void* queue, Stream* stream) const {
   const KernelEntry& entry = context_->book->of(id_)[index];
   const auto first = static_cast<std::size_t>(entry.nodes.front());
   if (scope_.node(first) == nullptr) return {};
@@ -196,6 +196,7 @@ Call Binder::bind(std::size_t index, void* queue) const {
   Operands operands;
   operands.context = context_;
   operands.queue = queue;
+  operands.stream = stream;
   const auto address = [&](TensorId id) {
     const DTensor& place = context_->plan->tensor(id);
     RENAI_CHECK(place.placed(),

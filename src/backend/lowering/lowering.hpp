@@ -19,9 +19,9 @@ class Binder {
  public:
   /// `catalogue` must outlive the binder.
   Binder(const Catalogue& catalogue, const BindContext& context, GraphId id);
-  /// The prepared call of an entry; empty for RANGE nodes and views. `queue`: Operands::queue. Errors: InternalError
-  /// for a book of another backend.
-  Call bind(std::size_t entry, void* queue = nullptr) const;
+  /// The prepared call of an entry; empty for RANGE nodes and views. `queue`, `stream`: as in Operands. Errors:
+  /// InternalError for a book of another backend.
+  Call bind(std::size_t entry, void* queue = nullptr, Stream* stream = nullptr) const;
   /// The entry's workspace; null when it has none.
   std::byte* workspace(std::size_t entry) const;
 

@@ -3,6 +3,7 @@
 // takes every pass that op.hpp lists.
 
 #include "operands.hpp"
+#include "renai/device/host.hpp"
 
 namespace renai::reference {
 
@@ -20,6 +21,11 @@ Kernel bind_add(const Operands& operands);
 Kernel bind_concat(const Operands& operands);
 Kernel bind_dropout(const Operands& operands);
 Kernel bind_softmax_cross_entropy(const Operands& operands);
+
+/// Of a node that is a batch norm over several shards, with `c` channels; 0 for any other. Units: bytes.
+std::int64_t batch_norm_workspace_bytes(const ComputeNode& node, std::int64_t c);
+/// Such a node: two kernels with an exchange in between, all in `stream`.
+void record_sync_batch_norm(const Operands& operands, std::byte* workspace, HostStream& stream);
 
 /// The kernel of any node; empty for flatten, whose output is its input.
 /// Errors: InternalError for a pass that the operator lacks.

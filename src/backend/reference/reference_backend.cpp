@@ -1,4 +1,6 @@
-// The reference backend: every operator as naive loops, one entry per node, no workspace.
+// The reference backend: every operator as naive loops, one entry per node; workspace only where ranks exchange.
+
+#include <algorithm>
 
 #include "../host_range_ops.hpp"
 #include "kernels.hpp"
@@ -25,7 +27,7 @@ class ReferenceBackend final : public Backend {
                            std::string(precision_name(precision)));
   }
 
-  KernelBook survey(const ComputationGraph& graph, const ShapeTable&, std::span<const CompileSpec>) override {
+  KernelBook survey(const ComputationGraph& graph, const ShapeTable& shapes, std::span<const CompileSpec>) override {
     KernelBook book;
     book.backend = name();
     book.entries.resize(kGraphIdCount);
@@ -40,6 +42,7 @@ class ReferenceBackend final : public Backend {
           entry.inputs = compute->inputs;
           entry.outputs = compute->outputs;
           if (compute->op == OpKind::flatten) add_view(book, *compute, aliased);
+          entry.workspace_bytes = workspaces(*compute, shapes);
         }
         book.entries[static_cast<std::size_t>(id)].push_back(std::move(entry));
       }
@@ -51,10 +54,16 @@ class ReferenceBackend final : public Backend {
 
   void record(const BindContext& context, GraphId id, int part, Stream& stream) override {
     HostStream& host = require_host_stream(stream, name());
-    for (const Node& node : context.graph->nodes(id)) {
+    const std::vector<Node>& nodes = context.graph->nodes(id);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const Node& node = nodes[i];
       if (node.part != part) continue;
       if (const auto* range = std::get_if<RangeNode>(&node.work)) {
         record_host_range_node(context, *range, host);
+      } else if (const auto& place = context.plan->workspace_offset[static_cast<std::size_t>(id)][i];
+                 !place.empty() && place[0] >= 0) {
+        const reference::Operands operands(context, std::get<ComputeNode>(node.work));
+        reference::record_sync_batch_norm(operands, context.arena + place[0], host);
       } else if (auto kernel = reference::bind_kernel(context, std::get<ComputeNode>(node.work))) {
         host.enqueue(std::move(kernel));
       }
@@ -67,6 +76,19 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
+  /// By spec; empty where the node needs none.
+  static std::vector<std::int64_t> workspaces(const ComputeNode& node, const ShapeTable& shapes) {
+    std::vector<std::int64_t> sizes;
+    std::int64_t most = 0;
+    for (const std::vector<Shape>& table : shapes) {
+      const Shape& x = table[static_cast<std::size_t>(node.inputs.at(0))];
+      sizes.push_back(x.rank() > 0 ? reference::batch_norm_workspace_bytes(node, x.c()) : 0);
+      most = std::max(most, sizes.back());
+    }
+    if (most == 0) sizes.clear();
+    return sizes;
+  }
+
   /// A flatten stands in the graphs of slot A and of slot B; one alias is enough.
   static void add_view(KernelBook& book, const ComputeNode& flatten, std::vector<bool>& aliased) {
     const auto out = static_cast<std::size_t>(flatten.outputs.at(0));

@@ -214,6 +214,29 @@ TEST(Recipe, RanksMustDivideTheLogicalShards) {
   }
 }
 
+TEST(Recipe, SyncBnNeedsARankForEachShard) {
+  Recipe recipe;
+  recipe.sync_bn = true;
+  EXPECT_NO_THROW(verify_ranks(recipe, 8));
+  struct Bad {
+    int ranks;
+    const char *given, *remedy;
+  };
+  for (const Bad& bad : {Bad{1, "--sync-bn on 1 rank with", "start 8 ranks, or use --logical-shards 1"},
+                         {4, "--sync-bn on 4 ranks with", "start 8 ranks, or use --logical-shards 4"},
+                         {3, "--sync-bn on 3 ranks with", "start 8 ranks"},
+                         {16, "--sync-bn on 16 ranks with", "start 8 ranks, or use --logical-shards 16"}}) {
+    EXPECT_EQ(message_of<UserError>([&] { verify_ranks(recipe, bad.ranks); }),
+              std::string(bad.given) +
+                  " --logical-shards 8; batch norm over the whole batch needs all shards at the same time, so the "
+                  "number of ranks must equal the logical shards; " +
+                  bad.remedy);
+  }
+  recipe.accumulate = 2;
+  const std::string message = message_of<UserError>([&] { verify(recipe); });
+  EXPECT_NE(message.find("--sync-bn with --accumulate 2"), std::string::npos) << message;
+}
+
 TEST(Recipe, ThereIsAtLeastOneRankAndOneShard) {
   Recipe recipe;
   EXPECT_THROW(verify_ranks(recipe, 0), InternalError);
