@@ -163,6 +163,81 @@ void check_backward(std::size_t rows, std::size_t c, DType dtype, const Wish& wi
 
 constexpr std::array<NormTail, 3> kTails{NormTail::none, NormTail::relu, NormTail::add_relu};
 
+/// Shards of `data`, each with the moments of all rows: their sums, then their dx.
+struct ShardGradient {
+  const NormData& data;
+  const Saved& saved;
+  std::int64_t rows;
+  int shards;
+  std::vector<double> blocks;
+  std::vector<float> dx, dscale, dbias;
+
+  void run(int shard, bool sums_only) {
+    const auto own = static_cast<std::size_t>(rows) * data.c;
+    const auto part = [&](const std::vector<float>& all) {
+      const auto first = all.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(shard) * own);
+      return std::vector<float>(first, first + static_cast<std::ptrdiff_t>(own));
+    };
+    DeviceTensor x(part(data.x), DType::f32), dy(part(data.dy), DType::f32), to_dx(own, DType::f32);
+    DeviceArray<float> scale(data.scale), bias(data.bias), mean(saved.mean), var(saved.var), to_dscale(data.c),
+        to_dbias(data.c);
+    DeviceArray<double> gathered(blocks);
+    DeviceArray<std::byte> workspace(static_cast<std::size_t>(norm_workspace_bytes(rows, data.channels())));
+    NormBackward norm;
+    norm.x = x.data();
+    norm.dy = dy.data();
+    norm.scale = scale.data();
+    norm.bias = bias.data();
+    norm.mean = mean.data();
+    norm.var_biased = var.data();
+    norm.dx = to_dx.data();
+    norm.dscale = to_dscale.data();
+    norm.dbias = to_dbias.data();
+    norm.workspace = workspace.data();
+    norm.rows = rows;
+    norm.c = data.channels();
+    norm.eps = data.eps;
+    norm.tail = NormTail::relu;
+    norm.shards = {gathered.data(), shards, shard};
+    sums_only ? launch_own_sums(norm, nullptr) : launch_shared(norm, nullptr);
+    testing::require_cuda(cudaDeviceSynchronize(), "a shard's gradient");
+    EXPECT_TRUE(gathered.fences_hold() && workspace.fences_hold() && to_dx.fences_hold());
+    if (sums_only) {
+      blocks = gathered.get();
+      dscale = to_dscale.get();
+      dbias = to_dbias.get();
+    } else {
+      const std::vector<float> values = testing::decode(to_dx.bytes(), DType::f32);
+      dx.insert(dx.end(), values.begin(), values.end());
+    }
+  }
+};
+
+/// Shards of equal size: dx is that of the whole batch, dscale and dbias add up to the batch's.
+TEST_F(NormGradKernels, ShardsShareTheSumsOfAllRows) {
+  for (const int shards : {2, 4}) {
+    const NormData data(1032, 12, DType::f32);
+    const Saved saved(data);
+    const Outputs whole = run_backward(data, saved, {.tail = NormTail::relu});
+    ShardGradient got{data, saved, data.n() / shards, shards, std::vector<double>(2 * data.c * shards), {}, {}, {}};
+    std::vector<double> dscale(data.c), dbias(data.c);
+    for (int shard = 0; shard < shards; ++shard) {
+      got.run(shard, true);
+      for (std::size_t k = 0; k < data.c; ++k) {
+        dscale[k] += double{got.dscale[k]};
+        dbias[k] += double{got.dbias[k]};
+      }
+    }
+    for (int shard = 0; shard < shards; ++shard) got.run(shard, false);
+    const std::vector<float> dx = testing::decode(whole.dx, DType::f32);
+    for (std::size_t i = 0; i < dx.size(); ++i) ASSERT_NEAR(got.dx[i], dx[i], 2e-5) << i;
+    for (std::size_t k = 0; k < data.c; ++k) {
+      EXPECT_NEAR(dscale[k], whole.dscale[k], 1e-3) << k;
+      EXPECT_NEAR(dbias[k], whole.dbias[k], 1e-3) << k;
+    }
+  }
+}
+
 TEST_F(NormGradKernels, AgreesWithDoubles) {
   for (const DType dtype : kFloatTypes) {
     for (const auto& [rows, c] : testing::kNormShapes) {

@@ -161,6 +161,58 @@ TEST_F(NormKernels, StatisticsSurviveALargeMean) {
   }
 }
 
+/// Shards of equal size in one process: each with the statistics of all rows, the same bits in each.
+TEST_F(NormKernels, ShardsShareTheStatisticsOfAllRows) {
+  for (const int shards : {2, 4}) {
+    for (const auto& [rows, c] : {std::pair<std::size_t, std::size_t>{52, 7}, {1032, 64}}) {
+      const NormData data(rows, c, DType::f32);
+      const std::size_t own = rows / static_cast<std::size_t>(shards) * c;
+      const auto own_rows = static_cast<std::int64_t>(rows) / shards;
+      DeviceArray<double> blocks(2 * c * static_cast<std::size_t>(shards));
+      DeviceArray<float> scale(data.scale), bias(data.bias);
+      DeviceArray<std::byte> workspace(static_cast<std::size_t>(norm_workspace_bytes(own_rows, data.channels())));
+      std::vector<double> gathered;
+      std::vector<Outputs> outputs;
+      for (const bool gathers : {true, false}) {
+        for (int shard = 0; shard < shards; ++shard) {
+          const auto first = data.x.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(shard) * own);
+          DeviceTensor x(std::vector<float>(first, first + static_cast<std::ptrdiff_t>(own)), DType::f32),
+              y(own, DType::f32);
+          DeviceArray<float> mean(c), var_unbiased(c), var_biased(c);
+          NormForward norm;
+          norm.x = x.data();
+          norm.y = y.data();
+          norm.scale = scale.data();
+          norm.bias = bias.data();
+          norm.mean = mean.data();
+          norm.var_unbiased = var_unbiased.data();
+          norm.var_biased = var_biased.data();
+          norm.workspace = workspace.data();
+          norm.rows = own_rows;
+          norm.c = data.channels();
+          norm.eps = data.eps;
+          norm.shards = {blocks.data(), shards, shard};
+          if (!gathers) blocks.set(gathered);
+          gathers ? launch_own_sums(norm, nullptr) : launch_shared(norm, nullptr);
+          testing::require_cuda(cudaDeviceSynchronize(), "batch norm of a shard");
+          EXPECT_TRUE(blocks.fences_hold() && workspace.fences_hold() && y.fences_hold());
+          if (!gathers) outputs.push_back({y.bytes(), mean.get(), var_unbiased.get(), var_biased.get(), {}});
+        }
+        gathered = blocks.get();
+      }
+      const std::vector<float> whole = testing::decode(run_forward(data, NormTail::none, false, 0).y, DType::f32);
+      std::vector<float> together;
+      for (const Outputs& got : outputs) {
+        expect_statistics(data, got, std::to_string(shards) + " shards of " + data.str());
+        EXPECT_TRUE(same_bits(got.mean, outputs[0].mean) && same_bits(got.var_biased, outputs[0].var_biased));
+        const std::vector<float> y = testing::decode(got.y, DType::f32);
+        together.insert(together.end(), y.begin(), y.end());
+      }
+      for (std::size_t k = 0; k < whole.size(); ++k) ASSERT_NEAR(together[k], whole[k], 2e-5) << k;
+    }
+  }
+}
+
 TEST_F(NormKernels, ConstantChannelsHaveNoVariance) {
   NormData data(257, 8, DType::bf16);
   std::fill(data.x.begin(), data.x.end(), 3.0f);

@@ -125,7 +125,7 @@ class CudaBackend final : public Backend {
       if (last.part != part) continue;
       if (const auto* range = std::get_if<RangeNode>(&last.work)) {
         record_cuda_range_node(context, *range, *queue, binder.workspace(i));
-      } else if (const cuda::Call call = binder.bind(i, queue->native())) {
+      } else if (const cuda::Call call = binder.bind(i, queue->native(), queue)) {
         call();
       }
       if (last.records_event >= 0) {

@@ -2,6 +2,7 @@
 
 #include "kernels/norm.hpp"
 
+#include "../sync_norm.hpp"
 #include "leaf.hpp"
 
 namespace renai::cuda {
@@ -112,6 +113,28 @@ Offer<Match> match_plain(const Scope& scope, std::size_t first) {
   return forward_match(scope, first, 1, scope.node(first)->outputs[0]);
 }
 
+/// Where the blocks of all shards lie in the workspace of a batch norm over several: behind everything else.
+std::int64_t shards_offset(std::int64_t rows, std::int64_t c) { return align_slot(norm_workspace_bytes(rows, c)); }
+
+std::int64_t workspace_bytes(std::int64_t rows, std::int64_t c, int shards) {
+  return shards == 1 ? norm_workspace_bytes(rows, c) : shards_offset(rows, c) + shards * sync_norm::block_bytes(c);
+}
+
+/// One shard: one launch. Several: what this rank knows, an exchange on the same stream, and the rest. (Warming up, no
+/// other rank is there, and its blocks are what the memory holds.)
+template <typename Norm>
+Call make_call(const Operands& at, Norm norm, int shards, const std::string& node) {
+  if (shards == 1) return [norm, queue = queue_of(at)] { launch(norm, queue); };
+  const sync_norm::Blocks blocks =
+      sync_norm::make_blocks(*at.context, at.workspace + shards_offset(norm.rows, norm.c), norm.c, shards);
+  norm.shards = {blocks.data, blocks.shards, blocks.own};
+  return [norm, blocks, node, context = at.context, stream = at.stream, queue = queue_of(at)] {
+    launch_own_sums(norm, queue);
+    if (stream != nullptr) sync_norm::gather(*context, blocks, *stream, node);
+    launch_shared(norm, queue);
+  };
+}
+
 Offer<Kernel> make_forward(const Leaf& leaf, const Site& site, NormTail tail) {
   const ComputeNode& node = site.node();
   const Shape& x = site.shape(node.inputs[0]);
@@ -123,9 +146,10 @@ Offer<Kernel> make_forward(const Leaf& leaf, const Site& site, NormTail tail) {
   norm.dtype = leaf.dtype;
   const bool masks = site.match->outputs.size() > 4;
   Kernel kernel;
-  kernel.workspace_bytes = norm_workspace_bytes(norm.rows, norm.c);
+  const int shards = std::get<BatchNormParams>(node.params).sync_shards;
+  kernel.workspace_bytes = workspace_bytes(norm.rows, norm.c, shards);
   if (masks) kernel.saved_bytes = norm_mask_bytes(norm.rows, norm.c);
-  kernel.bind = [norm, masks](const Operands& at) -> Call {
+  kernel.bind = [norm, masks, shards, &node](const Operands& at) -> Call {
     NormForward bound = norm;
     bound.x = at.inputs[0];
     bound.scale = at.in(1);
@@ -137,7 +161,7 @@ Offer<Kernel> make_forward(const Leaf& leaf, const Site& site, NormTail tail) {
     bound.var_biased = at.out(3);
     if (masks) bound.mask = reinterpret_cast<std::uint32_t*>(at.outputs[4]);
     bound.workspace = at.workspace;
-    return [bound, queue = queue_of(at)] { launch(bound, queue); };
+    return make_call(at, bound, shards, node.name);
   };
   return kernel;
 }
@@ -263,9 +287,10 @@ Offer<Kernel> make_backward(const Leaf& leaf, const Site& site, NormTail tail) {
   norm.tail = tail;
   norm.dtype = leaf.dtype;
   Kernel kernel;
-  kernel.workspace_bytes = norm_workspace_bytes(norm.rows, norm.c);
+  const int shards = std::get<BatchNormParams>(node.params).sync_shards;
+  kernel.workspace_bytes = workspace_bytes(norm.rows, norm.c, shards);
   if (tail == NormTail::add_relu) kernel.saved_bytes = norm_mask_bytes(norm.rows, norm.c);
-  kernel.bind = [norm](const Operands& at) -> Call {
+  kernel.bind = [norm, shards, &node](const Operands& at) -> Call {
     NormBackward bound = norm;
     bound.x = at.inputs[0];
     bound.dy = at.inputs[1];
@@ -282,7 +307,7 @@ Offer<Kernel> make_backward(const Leaf& leaf, const Site& site, NormTail tail) {
     bound.dscale = at.out(1);
     bound.dbias = at.out(2);
     bound.workspace = at.workspace;
-    return [bound, queue = queue_of(at)] { launch(bound, queue); };
+    return make_call(at, bound, shards, node.name);
   };
   return kernel;
 }

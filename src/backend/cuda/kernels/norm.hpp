@@ -19,6 +19,13 @@ std::int64_t norm_workspace_bytes(std::int64_t rows, std::int64_t c);
 /// Bytes of the sign mask that an add_relu keeps for its gradient: one bit an element, rows of 32-bit words.
 std::int64_t norm_mask_bytes(std::int64_t rows, std::int64_t c);
 
+/// Blocks of the shards of all ranks, each with two f64 values of every channel, [shards][2][c]: what is known of the
+/// rows of one shard, added over the shards as one balanced tree (src/backend/sync_norm.hpp).
+struct NormShards {
+  double* blocks = nullptr;
+  int shards = 1, own = 0;
+};
+
 /// Statistics of the batch, then the affine map. x, other, y: `dtype` [rows, c]; the rest f32 [c].
 struct NormForward {
   const void* x = nullptr;
@@ -32,8 +39,13 @@ struct NormForward {
   float eps = 1e-5f;
   NormTail tail = NormTail::none;
   DType dtype = DType::f32;
+  NormShards shards = {};
 };
 void launch(const NormForward& norm, cudaStream_t stream);
+/// With several shards, in its place: leaves this shard's mean and sum of squared deviations in its block; when the
+/// others' blocks are there, adds them up and goes on.
+void launch_own_sums(const NormForward& norm, cudaStream_t stream);
+void launch_shared(const NormForward& norm, cudaStream_t stream);
 
 /// g = dy (+ dy2), zero where the relu was off (relu: from x's sign again; add_relu: from the mask); then dx, dscale,
 /// dbias. `dz`, when not null, receives g: the gradient of the sum's other side. dz may be dy or dy2, dx may be x or
@@ -49,8 +61,12 @@ struct NormBackward {
   float eps = 1e-5f;
   NormTail tail = NormTail::none;  ///< none, relu or add_relu
   DType dtype = DType::f32;
+  NormShards shards = {};
 };
 void launch(const NormBackward& norm, cudaStream_t stream);
+/// As for NormForward: sums of g and g * (x - mean), dscale and dbias of this shard; then dx.
+void launch_own_sums(const NormBackward& norm, cudaStream_t stream);
+void launch_shared(const NormBackward& norm, cudaStream_t stream);
 
 /// y = tail(x * scale + bias): inference with folded factors.
 struct NormFolded {

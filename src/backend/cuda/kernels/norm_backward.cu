@@ -131,24 +131,42 @@ struct Finish {
   int row_blocks;
 };
 
-/// Leaves dx = k1 * g + k2 * x + k3 and the affine map in the workspace: arrays k1, k2, k3, a, b.
-__global__ void __launch_bounds__(kFinalThreads) finish_gradients(const float* partials, Finish f) {
-  const Sums<2> sum = add_row_blocks<2>(partials, f.row_blocks, f.c);
-  const std::int64_t channel = final_channel(f.c);
-  if (channel < 0) return;
+/// Leaves dx = k1 * g + k2 * x + k3 and the affine map in the workspace: arrays k1, k2, k3, a, b. `sums` of g and of
+/// g * (x - mean) over `count` rows.
+__device__ inline void write_factors(const Finish& f, std::int64_t channel, NormPair sums, double count) {
   const float scale = f.channels.scale[channel], mean = f.channels.mean[channel], eps = f.channels.eps;
   const float var = f.channels.var_biased[channel];
-  const double count = static_cast<double>(f.rows), inverse = 1.0 / sqrt(double{var} + double{eps});
-  f.dscale[channel] = static_cast<float>(sum.at[1] * inverse);
-  f.dbias[channel] = static_cast<float>(sum.at[0]);
-  const double k1 = double{scale} * inverse, k2 = -k1 * inverse * inverse * sum.at[1] / count;
+  const double inverse = 1.0 / sqrt(double{var} + double{eps});
+  const double k1 = double{scale} * inverse, k2 = -k1 * inverse * inverse * sums.second / count;
   f.factors[channel] = static_cast<float>(k1);
   f.factors[f.c + channel] = static_cast<float>(k2);
-  f.factors[2 * f.c + channel] = static_cast<float>(-k1 * sum.at[0] / count - k2 * double{mean});
+  f.factors[2 * f.c + channel] = static_cast<float>(-k1 * sums.first / count - k2 * double{mean});
   const NormAffine map =
       norm_affine(scale, f.channels.bias == nullptr ? 0.0f : f.channels.bias[channel], mean, norm_inverse(var, eps));
   f.factors[3 * f.c + channel] = map.a;
   f.factors[4 * f.c + channel] = map.b;
+}
+
+/// Of this shard alone, or into its block. The gradients of scale and bias are its own either way.
+__global__ void __launch_bounds__(kFinalThreads) finish_gradients(const float* partials, Finish f, NormShards shards) {
+  const Sums<2> sum = add_row_blocks<2>(partials, f.row_blocks, f.c);
+  const std::int64_t channel = final_channel(f.c);
+  if (channel < 0) return;
+  const NormPair sums{sum.at[0], sum.at[1]};
+  const double inverse = 1.0 / sqrt(double{f.channels.var_biased[channel]} + double{f.channels.eps});
+  f.dscale[channel] = static_cast<float>(sums.second * inverse);
+  f.dbias[channel] = static_cast<float>(sums.first);
+  if (shards.blocks != nullptr) return store_pair(shards, f.c, channel, sums);
+  write_factors(f, channel, sums, static_cast<double>(f.rows));
+}
+
+__global__ void __launch_bounds__(kShardThreads) share_gradients(Finish f, NormShards shards) {
+  const std::int64_t channel = std::int64_t{blockIdx.x} * kShardThreads + threadIdx.x;
+  if (channel >= f.c) return;
+  const NormPair sums = add_shards(shards, f.c, channel, [](NormPair a, NormPair b, int) {
+    return NormPair{a.first + b.first, a.second + b.second};
+  });
+  write_factors(f, channel, sums, static_cast<double>(f.rows) * shards.shards);
 }
 
 template <typename T, int V, Gate gate, bool second>
@@ -192,32 +210,36 @@ void launch_write(const Gradient& from, const NormBackward& n, cudaStream_t stre
 }
 
 template <typename T, int V, Gate gate, bool second>
-void launch_passes(const NormBackward& n, cudaStream_t stream) {
+void launch_passes(const NormBackward& n, NormHalf half, cudaStream_t stream) {
   const Gradient from{n.x, n.dy, n.dy2, n.mask};
   const Channels channels{n.scale, n.bias, n.mean, n.var_biased, n.eps};
   float* const partials = norm_partials(n.workspace, n.c);
   const RowTiling t = sums_tiling(n.rows, n.c, V, unroll_of(V), blocks_of(gate, second));
-  const auto kernel =
-      n.dz != nullptr ? sum_gradients<T, V, gate, second, true> : sum_gradients<T, V, gate, second, false>;
-  kernel<<<t.grid(), kRowThreads, 0, stream>>>(from, channels, n.dz, partials, t);
-  check_launch("sum_gradients");
   const Finish finish{channels, n.dscale, n.dbias, reinterpret_cast<float*>(n.workspace), n.rows, n.c, t.row_blocks};
-  const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(n.c, kFinalChannels));
-  finish_gradients<<<blocks, kFinalThreads, 0, stream>>>(partials, finish);
-  check_launch("finish_gradients");
+  if (half == NormHalf::shared) {
+    share_gradients<<<shard_blocks(n.c), kShardThreads, 0, stream>>>(finish, n.shards);
+    check_launch("share_gradients");
+  } else {
+    const auto kernel =
+        n.dz != nullptr ? sum_gradients<T, V, gate, second, true> : sum_gradients<T, V, gate, second, false>;
+    kernel<<<t.grid(), kRowThreads, 0, stream>>>(from, channels, n.dz, partials, t);
+    check_launch("sum_gradients");
+    const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(n.c, kFinalChannels));
+    finish_gradients<<<blocks, kFinalThreads, 0, stream>>>(partials, finish, n.shards);
+    check_launch("finish_gradients");
+  }
+  if (half == NormHalf::own) return;
   if (n.dz != nullptr) return launch_write<T, V, Gate::open, false>({n.x, n.dz, nullptr, nullptr}, n, stream);
   launch_write<T, V, gate, second>(from, n, stream);
 }
 
 template <typename T, int V, Gate gate>
-void launch_gated(const NormBackward& n, cudaStream_t stream) {
-  if (n.dy2 != nullptr) return launch_passes<T, V, gate, true>(n, stream);
-  launch_passes<T, V, gate, false>(n, stream);
+void launch_gated(const NormBackward& n, NormHalf half, cudaStream_t stream) {
+  if (n.dy2 != nullptr) return launch_passes<T, V, gate, true>(n, half, stream);
+  launch_passes<T, V, gate, false>(n, half, stream);
 }
 
-}  // namespace
-
-void launch(const NormBackward& n, cudaStream_t stream) {
+void launch_half(const NormBackward& n, NormHalf half, cudaStream_t stream) {
   if (n.rows == 0) return;
   const bool gated = n.tail == NormTail::add_relu;
   if (n.tail == NormTail::relu_add || (gated && n.mask == nullptr) || (n.tail == NormTail::relu && n.bias == nullptr)) {
@@ -227,14 +249,25 @@ void launch(const NormBackward& n, cudaStream_t stream) {
   const auto run = [&](auto element, auto elems) {
     using T = decltype(element);
     constexpr int V = decltype(elems)::value;
-    if (n.tail == NormTail::relu) return launch_gated<T, V, Gate::sign>(n, stream);
-    if (gated) return launch_gated<T, V, Gate::mask>(n, stream);
-    launch_gated<T, V, Gate::open>(n, stream);
+    if (n.tail == NormTail::relu) return launch_gated<T, V, Gate::sign>(n, half, stream);
+    if (gated) return launch_gated<T, V, Gate::mask>(n, half, stream);
+    launch_gated<T, V, Gate::open>(n, half, stream);
   };
   const int elems = n.dtype == DType::f32 ? 4 : 8;
   const bool aligned =
       vector_aligned({n.x, n.dy, n.dy2, n.scale, n.bias, n.mean, n.var_biased, n.dx, n.dz, n.workspace});
   with_vectors(n.dtype, n.c % elems == 0 && aligned, run);
 }
+
+}  // namespace
+
+void launch(const NormBackward& n, cudaStream_t stream) {
+  RENAI_CHECK(n.shards.blocks == nullptr, "a batch norm over several shards runs in two halves");
+  launch_half(n, NormHalf::whole, stream);
+}
+
+void launch_own_sums(const NormBackward& n, cudaStream_t stream) { launch_half(n, NormHalf::own, stream); }
+
+void launch_shared(const NormBackward& n, cudaStream_t stream) { launch_half(n, NormHalf::shared, stream); }
 
 }  // namespace renai::cuda

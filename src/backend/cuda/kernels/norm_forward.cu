@@ -6,7 +6,7 @@ namespace renai::cuda {
 namespace {
 
 constexpr int kUnroll = 4;
-/// Half as many rows in flight where two tensors are read.
+/// NormHalf as many rows in flight where two tensors are read.
 template <NormTail tail>
 constexpr int kApplyUnroll = tail == NormTail::add_relu || tail == NormTail::relu_add ? 2 : 4;
 
@@ -55,8 +55,22 @@ struct Statistics {
   float eps;
 };
 
+/// `moments`: mean and sum of squared deviations of `count` rows.
+__device__ inline void write_statistics(const Statistics& s, std::int64_t channel, NormPair moments, double count) {
+  const float mean = static_cast<float>(moments.first);
+  const float var_biased = static_cast<float>(moments.second / count);
+  s.mean[channel] = mean;
+  s.var_biased[channel] = var_biased;
+  s.var_unbiased[channel] = static_cast<float>(moments.second / (count - 1));
+  const NormAffine map = norm_affine(s.scale[channel], s.bias[channel], mean, norm_inverse(var_biased, s.eps));
+  s.a[channel] = map.a;
+  s.b[channel] = map.b;
+}
+
+/// Of this shard alone, or into its block.
 template <typename T>
-__global__ void __launch_bounds__(kFinalThreads) finish_statistics(const T* x, const float* partials, Statistics s) {
+__global__ void __launch_bounds__(kFinalThreads)
+    finish_statistics(const T* x, const float* partials, Statistics s, NormShards shards) {
   const Sums<2> sum = add_row_blocks<2>(partials, s.row_blocks, s.c);
   const std::int64_t channel = final_channel(s.c);
   if (channel < 0) return;
@@ -65,14 +79,21 @@ __global__ void __launch_bounds__(kFinalThreads) finish_statistics(const T* x, c
   if (squares < 0) squares = 0;
   float shift[1];
   Vector<T, 1>::load(x, channel).widen_to(shift);
-  const float mean = static_cast<float>(double{shift[0]} + centre);
-  const float var_biased = static_cast<float>(squares / count);
-  s.mean[channel] = mean;
-  s.var_biased[channel] = var_biased;
-  s.var_unbiased[channel] = static_cast<float>(squares / (count - 1));
-  const NormAffine map = norm_affine(s.scale[channel], s.bias[channel], mean, norm_inverse(var_biased, s.eps));
-  s.a[channel] = map.a;
-  s.b[channel] = map.b;
+  const NormPair moments{double{shift[0]} + centre, squares};
+  if (shards.blocks != nullptr) return store_pair(shards, s.c, channel, moments);
+  write_statistics(s, channel, moments, count);
+}
+
+/// Of all shards. Source: Chan, Golub and LeVeque 1979.
+__global__ void __launch_bounds__(kShardThreads) share_statistics(Statistics s, NormShards shards) {
+  const std::int64_t channel = std::int64_t{blockIdx.x} * kShardThreads + threadIdx.x;
+  if (channel >= s.c) return;
+  const double rows = static_cast<double>(s.rows);
+  const NormPair moments = add_shards(shards, s.c, channel, [rows](NormPair a, NormPair b, int count) {
+    const double distance = b.first - a.first;
+    return NormPair{a.first + distance / 2, a.second + (b.second + distance * distance * (rows * count / 2))};
+  });
+  write_statistics(s, channel, moments, rows * shards.shards);
 }
 
 struct Apply {
@@ -213,7 +234,9 @@ std::int64_t norm_workspace_bytes(std::int64_t rows, std::int64_t c) {
 
 std::int64_t norm_mask_bytes(std::int64_t rows, std::int64_t c) { return ceil_div<std::int64_t>(rows * c, 32) * 4; }
 
-void launch(const NormForward& n, cudaStream_t stream) {
+namespace {
+
+void launch_half(const NormForward& n, NormHalf half, cudaStream_t stream) {
   if (n.rows == 0) return;
   auto* const factors = reinterpret_cast<float*>(n.workspace);
   float* const partials = norm_partials(n.workspace, n.c);
@@ -221,18 +244,35 @@ void launch(const NormForward& n, cudaStream_t stream) {
     using T = decltype(element);
     constexpr int V = decltype(elems)::value;
     const RowTiling t = sums_tiling(n.rows, n.c, V, kUnroll, kSumBlocks);
-    sum_statistics<T, V><<<t.grid(), kRowThreads, 0, stream>>>(n.x, partials, t);
-    check_launch("sum_statistics");
     const Statistics s{n.scale,       n.bias, n.mean, n.var_unbiased, n.var_biased, factors,
                        factors + n.c, n.rows, n.c,    t.row_blocks,   n.eps};
-    const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(n.c, kFinalChannels));
-    finish_statistics<T><<<blocks, kFinalThreads, 0, stream>>>(static_cast<const T*>(n.x), partials, s);
-    check_launch("finish_statistics");
+    if (half == NormHalf::shared) {
+      share_statistics<<<shard_blocks(n.c), kShardThreads, 0, stream>>>(s, n.shards);
+      check_launch("share_statistics");
+    } else {
+      sum_statistics<T, V><<<t.grid(), kRowThreads, 0, stream>>>(n.x, partials, t);
+      check_launch("sum_statistics");
+      const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(n.c, kFinalChannels));
+      finish_statistics<T><<<blocks, kFinalThreads, 0, stream>>>(static_cast<const T*>(n.x), partials, s, n.shards);
+      check_launch("finish_statistics");
+    }
+    if (half == NormHalf::own) return;
     launch_apply<T, V>(n.tail, {n.x, n.other, factors, factors + n.c, n.y, n.mask}, n.rows, n.c, stream);
   };
   const int elems = n.dtype == DType::f32 ? 4 : 8;
   with_vectors(n.dtype, n.c % elems == 0 && vector_aligned({n.x, n.other, n.y, n.workspace}), run);
 }
+
+}  // namespace
+
+void launch(const NormForward& n, cudaStream_t stream) {
+  RENAI_CHECK(n.shards.blocks == nullptr, "a batch norm over several shards runs in two halves");
+  launch_half(n, NormHalf::whole, stream);
+}
+
+void launch_own_sums(const NormForward& n, cudaStream_t stream) { launch_half(n, NormHalf::own, stream); }
+
+void launch_shared(const NormForward& n, cudaStream_t stream) { launch_half(n, NormHalf::shared, stream); }
 
 void launch(const NormFolded& n, cudaStream_t stream) {
   if (n.rows == 0) return;
