@@ -64,8 +64,7 @@ StepHarness make_harness(const OptimizerCase& item, const OptimizerRun& run) {
   if (freezes(run)) options.freeze_group_of_param = {1, 0, 0, 0, 0, 2, 2};
   options.input.mean = {128, 128, 128, 128};
   options.input.std = {64, 64, 64, 64};
-  std::unique_ptr<Device> device = make_device(item.backend);
-  return StepHarness(options, make_backend(item.backend), std::move(device));
+  return make_harness(options, item.backend);
 }
 
 std::vector<float> read_state(const StepHarness& harness, const std::string& key) {

@@ -90,8 +90,7 @@ StepHarness make_harness(const GoldenCase& item, const GoldenRun& run, int logic
   options.weight_decay = run.weight_decay;
   options.input.mean = {128, 128, 128, 128};
   options.input.std = {64, 64, 64, 64};
-  std::unique_ptr<Device> device = make_device(item.backend);
-  return StepHarness(options, make_backend(item.backend), std::move(device));
+  return make_harness(options, item.backend);
 }
 
 double norm(std::span<const float> values) {
@@ -352,6 +351,16 @@ std::vector<GoldenCase> cases(bool with_full_size) {
   const std::vector<const char*> backends{"cpu", "reference"};
   const char* fast = "cpu";
 #endif
+#ifdef RENAI_GOLDEN_SYNC_BN
+  // Batch norm over the shards of all ranks is that of PyTorch over the whole batch. (The full width takes long.
+  // Running free, a ReLU turns over on the cpu backend, whose sums of a shard are rounded elsewhere than those of the
+  // batch.)
+  for (const char* backend : backends) {
+    if (!with_full_size || std::string_view(backend) != fast)
+      result.push_back({backend, "resnet9_narrow", 1, 32, 32, 3});
+  }
+  return result;
+#endif
   for (const char* backend : backends) {
     for (const int shards : {1, 8}) {
       result.push_back({backend, "lenet5", shards, 28, 28, 1});
@@ -369,12 +378,14 @@ std::vector<GoldenCase> full_cases() {
   for (const GoldenCase& item : cases(true)) {
     if (item.undecided) result.push_back(item);
   }
+  if (result.empty()) return result;  // On several ranks.
   const char* fast = result.front().backend;
   result.push_back({fast, "vgg16_bn", 1, 64, 64, 3, true});
   return result;
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, FullWidth, ::testing::ValuesIn(full_cases()), case_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FullWidth);
 INSTANTIATE_TEST_SUITE_P(Golden, FromTorchState, ::testing::ValuesIn(cases(false)), case_name);
 INSTANTIATE_TEST_SUITE_P(Golden, RunningFree, ::testing::ValuesIn(cases(true)), case_name);
 
