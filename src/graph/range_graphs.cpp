@@ -92,6 +92,7 @@ class RangeGraphs {
     RangeParams scaling = shard_params_;
     scaling.clip_norm = parts_.options.clip_norm;
     scaling.dynamic_loss_scale = parts_.options.dynamic_loss_scale;
+    scaling.loss_scale_interval = parts_.options.loss_scale_interval;
     scaling.optimizer = parts_.options.optimizer;
     scaling.adam = parts_.options.adam;
     add(GraphId::NAN_CHECK_AND_GRAD_SCALING, RangeOp::check_and_scale, {grad, metrics}, {grad, scalars}, scaling);

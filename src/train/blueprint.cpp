@@ -42,7 +42,9 @@ GraphOptions graph_options(const Recipe& recipe, const DataShape& data, int worl
   options.sync_bn = recipe.sync_bn;
   options.half_weights = recipe.precision == "bf16" || recipe.precision == "fp16";
   // The range of bf16 is that of fp32: only fp16 loses small gradients.
-  options.dynamic_loss_scale = recipe.precision == "fp16";
+  options.dynamic_loss_scale =
+      recipe.loss_scale == "dynamic" || (recipe.loss_scale == "auto" && recipe.precision == "fp16");
+  options.loss_scale_interval = recipe.loss_scale_interval;
   return options;
 }
 

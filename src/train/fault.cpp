@@ -14,7 +14,7 @@ FaultPlan parse_fault(const std::string& text) {
   if (text.empty()) return plan;
   const auto fail = [&text](const char* why) {
     return UserError("--inject-fault " + text, why,
-                     "write flip@STEP:RANK, stall@STEP:RANK, stall@capture:RANK or exit@STEP:RANK");
+                     "write flip@STEP:RANK, overflow@STEP:RANK, stall@STEP:RANK, stall@capture:RANK or exit@STEP:RANK");
   };
   const std::size_t at = text.find('@');
   const std::size_t colon = text.find(':', at == std::string::npos ? 0 : at);
@@ -23,6 +23,7 @@ FaultPlan parse_fault(const std::string& text) {
   const std::string step = text.substr(at + 1, colon - at - 1);
   const std::string rank = text.substr(colon + 1);
   if (kind == "flip") plan.kind = FaultKind::flip_bit;
+  if (kind == "overflow") plan.kind = FaultKind::overflow;
   if (kind == "stall") plan.kind = FaultKind::stall;
   if (kind == "exit") plan.kind = FaultKind::exit;
   if (plan.kind == FaultKind::none) throw fail("unknown kind of fault");
@@ -32,7 +33,9 @@ FaultPlan parse_fault(const std::string& text) {
   };
   if (step != "capture") read(step, plan.step);
   read(rank, plan.rank);
-  if (step == "capture" && plan.kind == FaultKind::flip_bit) throw fail("a flip needs a step");
+  if (step == "capture" && (plan.kind == FaultKind::flip_bit || plan.kind == FaultKind::overflow)) {
+    throw fail("a flip and an overflow need a step");
+  }
   return plan;
 }
 

@@ -256,6 +256,8 @@ void verify_numbers(const Recipe& r) {
   require_at_least("loader-threads", r.loader_threads, 1);
   require_at_least<std::int64_t>("log-every", r.log_every, 1);
   require_at_least<std::int64_t>("max-bad-steps", r.max_bad_steps, 1);
+  require_word("loss-scale", r.loss_scale, {"auto", "dynamic", "none"});
+  require_at_least("loss-scale-interval", r.loss_scale_interval, 1);
 }
 
 void verify_order(const Recipe& r) {

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <limits>
 
 #include "renai/base/check.hpp"
 #include "renai/graph/region_name.hpp"
@@ -53,6 +54,7 @@ StepSchedule::StepSchedule(Engine& engine, const Recipe& recipe, const TaskData&
   const Blueprint& blueprint = engine.blueprint();
   phases_ = recipe.resolution.empty() ? std::vector<ResolutionPhase>{{blueprint.specs.front().shape.h, 0}}
                                       : parse_resolution(recipe.resolution);
+  fault_ = parse_fault(recipe.inject_fault);
   freeze_ = make_freeze_plan(recipe, blueprint.graph.params());
   const auto note_parts = [&](GraphId id) {
     part_groups_[static_cast<std::size_t>(id)] = freeze_group_of_parts(blueprint.graph, id);
@@ -131,6 +133,11 @@ ShardJob StepSchedule::make_job(const Cursor& cursor) const {
   job.control.micro_batch = cursor.micro_batch;
   job.control.local_shard = cursor.local_shard;
   job.control.phase = validation ? 1 : 0;
+  const bool first = cursor.local_shard == 0 && cursor.micro_batch == 0;
+  if (fault_.kind == FaultKind::overflow && !validation && first &&
+      fault_.due(cursor.step, engine_->run().control->rank())) {
+    job.control.loss_factor = std::numeric_limits<float>::infinity();
+  }
   job.control.lr = validation ? 0.0f : learning_rate(*recipe_, cursor.step, total_steps_, batches_);
   return job;
 }

@@ -321,7 +321,7 @@ struct DeepLearningTask::Impl {
     for (std::int64_t step = first_step; step < total_steps && !stops_before(step); ++step) {
       engine->run().control->poll();
       if (read_ahead) read_ahead->at(step / batches, step % batches);
-      if (fault.kind != FaultKind::flip_bit && fault.due(step, rank())) run_fault(fault);
+      if (fault.due(step, rank())) run_fault(fault);
       count_launch(step, first_step);
       progress.step = step + 1;
       if (step == first_step) {

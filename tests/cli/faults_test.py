@@ -35,6 +35,29 @@ class FaultsTest(renai_cli.FolderTest):
         process = self.train(2, "--inject-fault", "flip@38:1", "--verify-every", "0")
         self.fails(process, 6, "after step 39", "rank 1 holds")
 
+    def test_overflow_on_one_rank(self):
+        """All ranks skip the step, the loss scale halves and comes back, and the bits are those of one rank."""
+        words = ["--loss-scale", "dynamic", "--loss-scale-interval", 4, "--log-every", 1, "--verify-every", 1]
+        runs = {}
+        for ranks, rank in ((1, 0), (2, 0), (4, 0), (2, 1)):
+            with self.subTest(ranks=ranks, rank=rank):
+                trace = self.folder / f"{ranks}-{rank}.trace"
+                process = self.train(ranks, *words, "--inject-fault", f"overflow@13:{rank}", "--trace", trace)
+                self.succeeds(process)
+                summary = json.loads((self.folder / "run" / "summary.json").read_text())
+                self.assertEqual(summary["skipped_steps"], 1)
+                lines = map(json.loads, (self.folder / "run" / "metrics.jsonl").read_text().splitlines())
+                scales = [line["loss_scale"] for line in lines if line["kind"] == "train"]
+                self.assertEqual(scales[:12], [2.0 ** (16 + (step + 1) // 4) for step in range(12)])
+                self.assertEqual(scales[12:18], [2.0 ** 19] + [2.0 ** 18] * 4 + [2.0 ** 19])
+                steps = [step for step in map(json.loads, trace.read_text().splitlines()) if step["kind"] == "step"]
+                changed = [a["weights"] != b["weights"] for a, b in zip(steps, steps[1:])]
+                self.assertEqual([i + 1 for i, change in enumerate(changed) if not change], [13])
+                runs[ranks, rank] = trace
+        for ranks in (2, 4):
+            process = renai_cli.run([renai_cli.renai(), "trace-diff", runs[1, 0], runs[ranks, 0]])
+            self.assertIn("identical over 40 steps", self.succeeds(process))
+
     def test_stopped_rank_in_a_step(self):
         start = time.monotonic()
         process = self.train(4, "--inject-fault", "stall@3:1", "--watchdog-seconds", "3", "--verify-every", "0")

@@ -84,7 +84,7 @@ class IdentityTest(device_cli.DeviceTest):
             device_cli.say("one GPU: no comparison with two")
             return
         # Between two ranks the library reduces; among four each GPU adds its part with a kernel of our own.
-        counts = (2, 4) if len(device_cli.GPUS) >= 4 else (2,)
+        counts = (2, 4) if len(device_cli.GPUS) >= 4 or device_cli.SHARED else (2,)
         if not device_cli.ON_CPU and 4 not in counts:
             device_cli.say("fewer than four GPUs: the exchange of parts is not compared")
         for (case, one), ranks in itertools.product(zip(cases, ones), counts):
@@ -125,6 +125,21 @@ class IdentityTest(device_cli.DeviceTest):
         self.differs(one, self.run_one("all-decay", **{**options, "ema": 0.8}), "recipe")
         if self.two_ranks():
             self.same(one, self.run_one("all-np2", 2, **options), STEPS)
+
+    def test_overflow_on_one_rank(self):
+        """The step is skipped on all ranks, the loss scale halves and grows again."""
+        options = {"model": "cnn-small", "precision": device_cli.PRECISIONS[-1], "loss_scale": "dynamic",
+                   "loss_scale_interval": 4, "log_every": 1, "steps": 40, "inject_fault": "overflow@20:0"}
+        one = self.run_one("overflow-np1", **options)
+        lines = [json.loads(line) for line in (self.folder / "overflow-np1" / "metrics.jsonl").read_text().splitlines()]
+        scales = [line["loss_scale"] for line in lines if line["kind"] == "train"]
+        self.assertEqual(scales[20], scales[19] / 2)
+        self.assertGreater(max(scales[21:]), scales[20])
+        steps = [line for line in map(json.loads, one.read_text().splitlines()) if line["kind"] == "step"]
+        self.assertEqual(steps[20]["weights"], steps[19]["weights"])
+        self.assertGreaterEqual(self.summary("overflow-np1")["skipped_steps"], 1)
+        if self.two_ranks():
+            self.same(one, self.run_one("overflow-np2", 2, **options), 40)
 
     def test_launches_and_plan_cache(self):
         """Launches agree, with warm plans, and with none."""

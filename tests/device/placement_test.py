@@ -43,7 +43,7 @@ class PlacementTest(device_cli.DeviceTest):
     def test_two_ranks_on_one_gpu(self):
         self.require_cuda()
         first = device_cli.visible_devices()[0]
-        job = self.train_seeing("refused", first, ranks=2)
+        job = self.train_seeing("refused", first, ranks=2, allow_shared_gpu=None)
         output = self.fails(job, 2, "same GPU", "--allow-shared-gpu", "rank 0", "1 on")
         errors = [line for line in output.splitlines() if line.startswith("renai: rank")]
         self.assertEqual(len(errors), 1, output)

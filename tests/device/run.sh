@@ -9,7 +9,7 @@
 # in the build folder. The last line is the total "N passed, N failed, N skipped", counted in tests; the exit status is
 # non-zero when anything failed. RENAI_FULL=1 runs the full step counts and the accuracy test (longer than ten minutes),
 # RENAI_SUITE_DEVICE=cpu tries the scripted tests on the CPU, RENAI_SUITE_SECONDS changes the limit of the whole
-# (default 570, full 3000).
+# (default 570, full 3000), RENAI_SUITE_SHARED=1 lets ranks share a GPU where there are too few.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 only=""
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs words}; shift 2 ;;
     --list) list=1; shift ;;
-    -*) sed -n '2,14s/^# \?//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+    -*) sed -n '2,13s/^# \?//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     *) build=$1; shift ;;
   esac
 done

@@ -2,6 +2,7 @@
 
 RENAI_SUITE_DEVICE   cuda (default), or cpu: the same tests on the CPU, small and in fp32, to try the tests themselves
 RENAI_FULL=1         full step counts and the slow tests
+RENAI_SUITE_SHARED=1 several ranks share one GPU where there are too few; they talk through sockets, which is slow
 RENAI_SUITE_JOBS     jobs of one rank that run side by side (default 3 on a GPU, 1 on the CPU)
 """
 
@@ -20,6 +21,7 @@ import renai_cli
 
 DEVICE = os.environ.get("RENAI_SUITE_DEVICE", "cuda")
 ON_CPU = DEVICE == "cpu"
+SHARED = os.environ.get("RENAI_SUITE_SHARED", "") == "1" and not ON_CPU
 FULL = os.environ.get("RENAI_FULL", "") == "1"
 JOBS = int(os.environ.get("RENAI_SUITE_JOBS", "1" if ON_CPU else "3"))
 PRECISIONS = ("fp32",) if ON_CPU else ("fp32", "bf16", "fp16")
@@ -168,7 +170,7 @@ class DeviceTest(renai_cli.FolderTest):
     def setUpClass(cls):
         if not ON_CPU and os.environ.get("RENAI_HAVE_CUDA", "ON") == "OFF":
             raise unittest.SkipTest("this build has no CUDA leaves")
-        if not ON_CPU and len(GPUS) < cls.gpus_needed:
+        if not ON_CPU and len(GPUS) < (1 if SHARED else cls.gpus_needed):
             raise unittest.SkipTest(f"{len(GPUS) or 'no'} GPU here, {cls.gpus_needed} needed")
         cls.plan_cache = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.plan_cache.cleanup)
@@ -176,7 +178,7 @@ class DeviceTest(renai_cli.FolderTest):
 
     def two_ranks(self):
         """Whether two ranks have a device each."""
-        return ON_CPU or len(GPUS) >= 2
+        return ON_CPU or SHARED or len(GPUS) >= 2
 
     def require_two_ranks(self):
         if not self.two_ranks():
@@ -200,6 +202,8 @@ class DeviceTest(renai_cli.FolderTest):
         """Arguments of a training run `name`; an option given as None is left out, a flag is True or False."""
         words = {"data": data, "run_dir": self.folder / name, "trace": self.folder / f"{name}.trace", "device": DEVICE,
                  "global_batch": BATCH, "lr": 0.02, "verify_every": 20, "log_every": 20}
+        if SHARED:
+            words["allow_shared_gpu"] = True
         if self.takes_cache:
             words["plan_cache"] = self.plan_cache.name
         words.update(options)

@@ -134,6 +134,7 @@ struct GraphOptions {
   bool sync_bn = false;                    ///< Statistics of all shards, which the ranks run in lockstep, one each.
   bool half_weights = false;               ///< Keep a half-precision copy of the weights for the kernels (CAST_MAIN).
   bool dynamic_loss_scale = false;         ///< The gradient of the loss is scaled, by a factor that grows and shrinks.
+  int loss_scale_interval = 2000;          ///< Good steps after which it doubles.
   std::vector<int> bucket_of_param;        ///< From plan::assign_buckets; empty: one deep bucket.
   std::vector<int> freeze_group_of_param;  ///< 0: never frozen; empty: all are.
   bool parallel_branches = false;          ///< Spread independent operators (residual projections) over two branches.

@@ -39,7 +39,8 @@ struct ControlBlock {
   std::int32_t valid_rows = 0;   ///< Rows with weight 1; the rest are padding.
   float lr = 0.0f;
   std::int32_t micro_batch = 0;  ///< Of the shard, 0..K-1.
-  std::array<std::int32_t, 4> reserved{};
+  float loss_factor = 1.0f;      ///< Of the loss's gradient; infinite in a drill, else 1.
+  std::array<std::int32_t, 3> reserved{};
 };
 static_assert(sizeof(ControlBlock) == 64);
 

@@ -6,7 +6,7 @@
 
 namespace renai {
 
-enum class FaultKind { none, flip_bit, stall, exit };
+enum class FaultKind { none, flip_bit, overflow, stall, exit };
 
 struct FaultPlan {
   FaultKind kind = FaultKind::none;
@@ -17,10 +17,10 @@ struct FaultPlan {
   }
 };
 
-/// "flip@30:1", "stall@20:0", "stall@capture:1", "exit@20:1"; "" for none. Errors: UserError.
+/// "flip@30:1", "overflow@30:1", "stall@20:0", "stall@capture:1", "exit@20:1"; "" for none. Errors: UserError.
 FaultPlan parse_fault(const std::string& text);
 
-/// Stops (SIGSTOP) or ends this process; a flip is the caller's work.
+/// Stops (SIGSTOP) or ends this process; a flip and an overflow are the caller's work.
 void run_fault(const FaultPlan& plan);
 
 }  // namespace renai

@@ -74,9 +74,12 @@ struct Recipe : RecipeValues {
     f("verify-data", r.verify_data, "compare each sample read with its digest", false);
     f("log-every", r.log_every, "steps between metrics lines", false);
     f("watchdog-seconds", r.watchdog_seconds, "longest wait for another rank", false);
+    f("loss-scale", r.loss_scale, "auto (dynamic in fp16), dynamic or none: factor of the loss that grows and shrinks",
+      true);
+    f("loss-scale-interval", r.loss_scale_interval, "good steps after which a dynamic loss scale doubles", true);
     f("max-bad-steps", r.max_bad_steps, "give up after this many consecutive non-finite steps", true);
     f("inject-fault", r.inject_fault,
-      "fault drill: flip@STEP:RANK, stall@STEP:RANK, stall@capture:RANK or exit@STEP:RANK", false);
+      "fault drill: flip@STEP:RANK, overflow@STEP:RANK, stall@STEP:RANK, stall@capture:RANK or exit@STEP:RANK", false);
   }
 
  private:

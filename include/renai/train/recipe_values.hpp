@@ -50,6 +50,8 @@ struct RecipeValues {
   std::string init = "model";
   bool zero_gamma = false;
   double clip_norm = 0.0;
+  std::string loss_scale = "auto";
+  int loss_scale_interval = 2000;
   double ema = 0.0;
   std::string freeze_until;
   std::string freeze_after;

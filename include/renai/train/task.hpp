@@ -79,6 +79,7 @@ class StepSchedule {
 
   Engine* engine_;
   const Recipe* recipe_;
+  FaultPlan fault_;
   TaskData data_;
   const Sampler* train_sampler_;
   const Sampler* val_sampler_;

@@ -94,6 +94,10 @@ Offer<Kernel> make_loss(const Leaf& leaf, const Site& site) {
         const auto* scalars = reinterpret_cast<const float*>(context.at(context.plan->region(region_name::kScalars)));
         bound.loss_scale = scalars + region_name::kScalarLossScale;
       }
+      const TensorId control = context.graph->parts().control;
+      if (control != kNoTensor && context.plan->tensor(control).placed()) {
+        bound.control = reinterpret_cast<const ControlBlock*>(context.at(context.plan->tensor(control)));
+      }
     }
     bound.workspace = at.workspace;
     return [bound, queue = queue_of(at)] { launch(bound, queue); };

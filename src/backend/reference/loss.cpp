@@ -90,9 +90,11 @@ struct Forward : Loss {
 struct Backward : Loss {
   View dlogits;
   const float* scalars = nullptr;  ///< Null: the gradient is not scaled.
+  const ControlBlock* control = nullptr;
 
   void operator()() const {
-    const double scale = scalars != nullptr ? double{scalars[region_name::kScalarLossScale]} : 1.0;
+    double scale = control != nullptr ? double{control->loss_factor} : 1.0;
+    if (scalars != nullptr) scale *= double{scalars[region_name::kScalarLossScale]};
     for (std::int64_t n = 0; n < logits.n; ++n) {
       check_labels(n);
       const double log_total = log_sum(n), share = scale * double{weights[n]} / static_cast<double>(logits.n);
@@ -110,6 +112,13 @@ const float* loss_scalars(const BindContext& context) {
   return reinterpret_cast<const float*>(context.at(context.plan->region(region_name::kScalars)));
 }
 
+/// Null where nothing is staged.
+const ControlBlock* control_block(const BindContext& context) {
+  const TensorId id = context.graph->parts().control;
+  if (id == kNoTensor || !context.plan->tensor(id).placed()) return nullptr;
+  return reinterpret_cast<const ControlBlock*>(context.at(context.plan->tensor(id)));
+}
+
 }  // namespace
 
 Kernel bind_softmax_cross_entropy(const Operands& operands) {
@@ -122,7 +131,8 @@ Kernel bind_softmax_cross_entropy(const Operands& operands) {
   loss.smoothing = operands.params<LossParams>().label_smoothing;
   switch (operands.node().pass) {
     case Pass::forward: return Forward{loss, operands.out(0).data};
-    case Pass::backward: return Backward{loss, operands.out(0), loss_scalars(operands.context())};
+    case Pass::backward:
+      return Backward{loss, operands.out(0), loss_scalars(operands.context()), control_block(operands.context())};
     default: refuse_pass(operands.node());
   }
 }

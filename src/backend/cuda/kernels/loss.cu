@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(kThreads) loss_rows(SoftmaxCrossEntropy loss) 
   if (loss.dlogits == nullptr) return;
   // Every thread has read the row before any writes: dlogits may be logits.
   __syncthreads();
-  const float scale = loss.loss_scale != nullptr ? *loss.loss_scale : 1.0f;
+  const float factor = loss.control != nullptr ? loss.control->loss_factor : 1.0f;
+  const float scale = factor * (loss.loss_scale != nullptr ? *loss.loss_scale : 1.0f);
   const float share = weight / static_cast<float>(loss.rows) * scale;
   T* out = static_cast<T*>(loss.dlogits) + row * classes;
   for (std::int64_t k = threadIdx.x; k < classes; k += kThreads) {

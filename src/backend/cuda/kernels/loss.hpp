@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "renai/tensor/dtype.hpp"
+#include "renai/tensor/slot_layout.hpp"
 
 namespace renai::cuda {
 
@@ -18,10 +19,11 @@ struct SoftmaxCrossEntropy {
   const void* logits = nullptr;
   const std::int32_t *labels = nullptr, *mix_labels = nullptr;
   const float *mix_lambda = nullptr, *weights = nullptr;
-  float* metrics = nullptr;           ///< f32 [16]; null: not wanted.
-  void* dlogits = nullptr;            ///< Null: not wanted.
-  const float* loss_scale = nullptr;  ///< Factor of dlogits in device memory; null: 1.
-  std::byte* workspace = nullptr;     ///< For metrics.
+  float* metrics = nullptr;               ///< f32 [16]; null: not wanted.
+  void* dlogits = nullptr;                ///< Null: not wanted.
+  const float* loss_scale = nullptr;      ///< Factor of dlogits in device memory; null: 1.
+  const ControlBlock* control = nullptr;  ///< Its loss_factor is another; null: 1.
+  std::byte* workspace = nullptr;         ///< For metrics.
   std::int64_t rows = 0, classes = 0;
   float smoothing = 0.0f;
   DType dtype = DType::f32;
