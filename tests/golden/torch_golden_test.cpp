@@ -117,8 +117,10 @@ double update_error(const std::string& name, std::span<const float> own, std::sp
                     double& weight_norm) {
   const double wanted_norm = norm(wanted);
   if (name.ends_with(".weight")) weight_norm = wanted_norm;
-  const double distance = relative_distance(own, wanted);
-  return wanted_norm < kSilent * weight_norm ? distance * wanted_norm / weight_norm : distance;
+  if (wanted_norm >= kSilent * weight_norm) return relative_distance(own, wanted);
+  double sum = 0;  // The wanted update may be 0 to the last bit.
+  for (std::size_t i = 0; i < own.size(); ++i) sum += std::pow(double{own[i]} - double{wanted[i]}, 2);
+  return std::sqrt(sum) / weight_norm;
 }
 
 std::vector<float> difference(std::span<const float> a, std::span<const float> b) {
