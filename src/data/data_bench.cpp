@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 #include <exception>
@@ -282,7 +283,7 @@ DataBench bench_data(const Dataset& dataset, const DataBenchConfig& config) {
   bench.same_pixels = bench.digest == digest_of_staged(subject, std::max(3, config.threads));
   bench.stages.push_back(measure_reading(subject));
   const StageRate& read = bench.stages.front();
-  bench.mean_stored_bytes = static_cast<std::int64_t>(read.bytes_per_second / std::max(read.images_per_second, 1e-9));
+  bench.mean_stored_bytes = std::llround(read.bytes_per_second / std::max(read.images_per_second, 1e-9));
   if (dataset.encoded()) bench.stages.push_back(measure_decoding(subject));
   bench.stages.push_back(measure_augmenting(subject));
   bench.stages.push_back(measure_staging(subject));

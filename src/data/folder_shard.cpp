@@ -157,7 +157,6 @@ void write_folder_shard(const FolderPack& pack, const ShardPlan& plan, const Adv
 
 ShardSummary make_folder_shard(const FolderPack& pack, const ShardPlan& plan, const Advance& advance) {
   const std::string key = content_key(pack, plan);
-  remove_partials(pack.out, plan.file);
   if (std::optional<ShardSummary> complete = find_complete(pack, plan, key)) {
     advance(plan.samples);
     return *complete;

@@ -174,7 +174,8 @@ ImageTree list_images(const fs::path& input) {
   tree.other_kinds.clear();
   if (tree.classes.empty()) {
     throw DataError("input " + printable((input / prefix).string()), "it has no folders of classes",
-                    "put the images of each class into a folder with the class's name");
+                    std::string("put the images of each class into a folder with the class's name") +
+                        (split ? "; if 'train' is a class itself, name it otherwise" : ""));
   }
   list_split(input, prefix, tree, tree.train);
   for (const char* name : {"val", "validation", "test"}) {

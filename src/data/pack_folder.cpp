@@ -31,7 +31,15 @@ void check_options(const FolderOptions& folder, const PackOptions& options) {
   check_division(options.division);
 }
 
-/// Places of training and of validation samples in `list`.
+/// The next run, or the same one going on, would take a set in its input for a class.
+void require_apart(const fs::path& input, const fs::path& out) {
+  const fs::path inner = fs::weakly_canonical(out).lexically_relative(fs::canonical(input));
+  if (inner.empty() || *inner.begin() == "..") return;
+  throw UserError("--out " + out.string(), "it lies in the input folder " + input.string(),
+                  "choose a folder beside the input");
+}
+
+/// Places of training and of validation samples.
 void divide(const ImageTree& tree, const SplitDivision& division, std::vector<std::int64_t>& train,
             std::vector<std::int64_t>& val) {
   std::vector<std::int64_t> left(tree.classes.size(), 0), seen(tree.classes.size(), 0);
@@ -160,13 +168,14 @@ void tell_what_became(const std::vector<ShardSummary>& summaries, const PackOpti
 Manifest pack_folder(const fs::path& input, const FolderOptions& folder, const PackOptions& options) {
   check_options(folder, options);
   ImageTree tree = list_images(input);
+  require_apart(input, options.out);
   tell_what_is_left_out(tree, options);
   PackPlan plan;
   plan.manifest.name = data_set_name(options.out);
   plan.manifest.encoding = folder.jpeg ? "jpeg" : "raw";
   plan.manifest.height = plan.manifest.width = folder.size;
   plan.manifest.channels = 3;
-  plan.manifest.classes = tree.classes;
+  for (const std::string& name : tree.classes) plan.manifest.classes.push_back(utf8_name(name));
   FolderPack pack;
   pack.input = input;
   pack.out = options.out;

@@ -7,6 +7,7 @@
 #include "renai/base/error.hpp"
 #include "renai/io/atomic_file.hpp"
 #include "shard_file.hpp"
+#include "spool.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
@@ -43,6 +44,17 @@ void compare_ranks(const PackOptions& options, const std::string& settings) {
 bool is_shard_name(const std::string& name) {
   return (name.starts_with("train-") || name.starts_with("val-")) && name.find("-of-") != std::string::npos &&
          name.find(".h5") != std::string::npos;
+}
+
+/// Half-written files of an interrupted run. Rank 0 removes them before any rank writes.
+void remove_partials(const fs::path& out) {
+  for (const auto& entry : fs::directory_iterator(out)) {
+    const std::string name = entry.path().filename().string();
+    const bool own = is_shard_name(name) || name.starts_with(kManifestFile) || name.starts_with(kJournal) ||
+                     name.starts_with(kSkipped);
+    std::error_code ignored;
+    if ((own && name.ends_with(kPartial)) || name.starts_with(kSpoolName)) fs::remove(entry.path(), ignored);
+  }
 }
 
 void remove_summaries(const fs::path& out) {
@@ -96,6 +108,7 @@ PackJournal::PackJournal(const PackOptions& options, const std::string& settings
   gather_texts(options, "");  // Every rank has looked at the folder before any rank changes it.
   if (options.rank == 0) {
     std::error_code ignored;
+    remove_partials(out_);
     if (begun && before != settings) remove_summaries(out_);
     fs::remove(out_ / kManifestFile, ignored);
     fs::remove(out_ / kSkipped, ignored);
@@ -111,14 +124,6 @@ void PackJournal::complete(const Manifest& manifest, const std::string& refused)
   remove_summaries(out_);
   std::error_code ignored;
   fs::remove(out_ / kJournal, ignored);
-}
-
-void remove_partials(const fs::path& out, const std::string& file) {
-  for (const auto& entry : fs::directory_iterator(out)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code ignored;
-    if (name.starts_with(file + ".") && name.ends_with(kPartial)) fs::remove(entry.path(), ignored);
-  }
 }
 
 void save_summary(const fs::path& shard, const std::string& key, const ShardSummary& summary) {

@@ -18,8 +18,8 @@ std::vector<std::string> gather_texts(const PackOptions& options, const std::str
 class PackJournal {
  public:
   /// Compares settings and input between ranks, settings with those that an interrupted pack left. Effects: creates the
-  /// folder; with --overwrite takes an earlier set's manifest away. Errors: UserError naming what differs, or a
-  /// complete set.
+  /// folder; takes half-written files away and, with --overwrite, an earlier set's manifest. Errors: UserError naming
+  /// what differs, or a complete set.
   PackJournal(const PackOptions& options, const std::string& settings, const std::string& input);
 
   /// On rank 0: takes away what is not of this set and writes the manifest, last. `refused` are lines for skipped.txt.
@@ -28,9 +28,6 @@ class PackJournal {
  private:
   std::filesystem::path out_;
 };
-
-/// Files that an interrupted run left under this shard's name. Only the shard's own rank removes them.
-void remove_partials(const std::filesystem::path& out, const std::string& file);
 
 /// A shard's summary beside it while the set is not complete; `key` says from what it was made.
 void save_summary(const std::filesystem::path& shard, const std::string& key, const ShardSummary& summary);

@@ -1,5 +1,7 @@
 #include "packing.hpp"
 
+#include <algorithm>
+#include <cstdio>
 #include <sstream>
 
 #include "divide_split.hpp"
@@ -17,6 +19,21 @@ namespace {
 std::string common_settings(const PackSource& source, const PackOptions& options) {
   std::string text = source.settings + setting("shard-samples", std::to_string(options.shard_samples));
   return text + division_settings(options.division);
+}
+
+/// Length of the UTF-8 character at the start of a text, 0 where there is none.
+std::size_t character_bytes(std::string_view text) {
+  const auto byte = [text](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const std::size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  for (std::size_t at = 1; at < length; ++at) {
+    if ((byte(at) & 0xC0) != 0x80) return 0;
+  }
+  const bool too_long = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool no_character = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
+  return too_long || no_character ? 0 : length;
 }
 
 std::string describe_input(const PackSource& source) {
@@ -56,9 +73,25 @@ Manifest write_dataset(PackSource source, const PackOptions& options) {
   return run_pack(plan, options);
 }
 
+std::string utf8_name(const std::string& bytes) {
+  std::string name;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t length = character_bytes(std::string_view(bytes).substr(at));
+    if (length > 0) {
+      name += bytes.substr(at, length);
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof(escaped), "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(bytes[at])));
+      name += escaped;
+    }
+    at += std::max<std::size_t>(length, 1);
+  }
+  return name;
+}
+
 std::string data_set_name(const fs::path& out) {
   const fs::path folder = fs::absolute(out).lexically_normal();
-  return folder.filename().empty() ? folder.parent_path().filename().string() : folder.filename().string();
+  return utf8_name((folder.filename().empty() ? folder.parent_path() : folder).filename().string());
 }
 
 std::string setting(const std::string& name, const std::string& value) {
@@ -76,7 +109,7 @@ std::vector<std::string> class_names(std::int64_t count, const fs::path& file) {
   std::istringstream lines(read_text(file));
   for (std::string line; std::getline(lines, line);) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) names.push_back(line);
+    if (!line.empty()) names.push_back(utf8_name(line));
   }
   if (static_cast<std::int64_t>(names.size()) < count) {
     throw DataError("class names in " + file.string(),

@@ -37,6 +37,9 @@ Manifest write_dataset(PackSource source, const PackOptions& options);
 /// "0", "1", ... or the lines of a text file. Errors: DataError when the file names fewer classes than there are.
 std::vector<std::string> class_names(std::int64_t count, const std::filesystem::path& file);
 
+/// A name as a manifest can hold it: bytes that are no UTF-8 become \xNN.
+std::string utf8_name(const std::string& bytes);
+
 /// The name of a set: its folder's.
 std::string data_set_name(const std::filesystem::path& out);
 

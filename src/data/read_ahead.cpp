@@ -1,6 +1,7 @@
 #include "renai/data/read_ahead.hpp"
 
 #include <algorithm>
+#include <system_error>
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
@@ -44,6 +45,8 @@ void ReadAhead::at(std::int64_t epoch, std::int64_t batch) {
     filler_ = std::make_unique<CacheFiller>(files_from(epoch, window), 0, 1);
   } catch (const DataError&) {
     // A shard that is gone: the loader names it when it reads.
+  } catch (const std::system_error&) {
+    // No thread to be had: samples are read as they are asked for.
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "pack_journal.hpp"
 #include "renai/base/error.hpp"
 #include "renai/io/atomic_file.hpp"
 #include "shard_content.hpp"
@@ -129,7 +128,6 @@ ShardSummary make_raw_shard(const std::filesystem::path& out, const PackSource& 
                             const Advance& advance) {
   const std::filesystem::path path = out / plan.file;
   ShardSummary summary = summarize_shard(source, plan, advance);
-  remove_partials(out, plan.file);
   if (!shard_is_complete(path, source, plan, summary)) write_shard(path, source, plan, summary, advance);
   advance(plan.samples);
   return summary;

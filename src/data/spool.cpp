@@ -18,7 +18,7 @@ constexpr std::size_t kGathered = std::size_t{1} << 20;
 
 Spool::Spool(const std::filesystem::path& folder) : folder_(folder) {
   // With a name for a moment: not every file system makes files without one.
-  std::string name = (folder / ".spool-XXXXXX").string();
+  std::string name = (folder / (std::string(kSpoolName) + "XXXXXX")).string();
   file_ = Descriptor(::mkostemp(name.data(), O_CLOEXEC));
   if (!file_) fail();
   ::unlink(name.c_str());

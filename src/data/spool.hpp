@@ -5,11 +5,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "renai/base/descriptor.hpp"
 
 namespace renai {
+
+/// How the file's name begins in the moment that it has one.
+inline constexpr std::string_view kSpoolName = ".spool-";
 
 class Spool {
  public:

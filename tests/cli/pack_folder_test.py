@@ -205,7 +205,9 @@ class PackFolderTest(renai_cli.FolderTest):
             self.assertIn(said, text)
         manifest = json.loads((self.folder / "out/manifest.json").read_text())
         self.assertEqual(manifest["classes"][:2], ["class_0", "class_1"])
-        self.assertEqual(len(manifest["classes"]), 3)
+        self.assertEqual(manifest["classes"][2], "\\xff class\u00e9")
+        inspected = self.succeeds(renai_cli.run([renai_cli.renai(), "inspect", self.folder / "out"]))
+        self.assertIn(text.split("3 classes, digest ")[1].split(",")[0], inspected)
         labels = [label for label, _ in stored(self.folder / "out", "train")]
         self.assertEqual(labels, [0] * 5 + [1] * 5 + [2] * 5)
         val = stored(self.folder / "out", "val")
@@ -290,6 +292,12 @@ class PackFolderTest(renai_cli.FolderTest):
         write_tree(self.folder / "two/train", classes=1, images=2)
         write_tree(self.folder / "two/test", classes=2, images=1)
         self.fails(self.pack("two", "--out", "two-out"), 3, "two/test/class_1", "no training images of such a class")
+        (self.folder / "in/class_0/inner").mkdir()
+        for out in ("in/packed", "in/class_0/inner", "in"):
+            self.fails(self.pack("in", "--out", out), 2, "lies in the input folder")
+        write_tree(self.folder / "vehicles", classes=1, images=2)
+        os.rename(self.folder / "vehicles/class_0", self.folder / "vehicles/train")
+        self.fails(self.pack("vehicles", "--out", "o"), 3, "if 'train' is a class itself")
         self.fails(self.pack("two/train", "--out", "o", "--val-fraction", "0.1", "--val-every", "3"), 2, "give one of them")
         self.fails(self.pack("two/train", "--out", "o", "--val-fraction", "1.5"), 2, "between 0 and 1")
         self.fails(self.pack("two/train", "--out", "o", "--val-every", "5"), 2, "none would go to validation")

@@ -255,11 +255,14 @@ TEST(Pack, AnInterruptedPackGoesOn) {
   spill(shard(2), damaged);
   const fs::path partial = shard(3).string() + ".123-0.partial";
   spill(partial, "half");
+  spill(folder / "set/.spool-abcdef", "half");
+  spill(folder / "set/notes.partial", "another's");
   const auto kept = fs::last_write_time(shard(0));
   fs::last_write_time(shard(0), kept - std::chrono::hours(1));
   pack_small(folder / "set", 50, 20, 16);
   EXPECT_EQ(fs::last_write_time(shard(0)), kept - std::chrono::hours(1)) << "a complete shard is not written again";
-  EXPECT_FALSE(fs::exists(partial));
+  EXPECT_FALSE(fs::exists(partial) || fs::exists(folder / "set/.spool-abcdef"));
+  EXPECT_TRUE(fs::exists(folder / "set/notes.partial"));
   EXPECT_EQ(slurp(folder / "set/manifest.json"), whole);
   verify_dataset(folder / "set");
 }
