@@ -33,7 +33,7 @@ void check_options(const FolderOptions& folder, const PackOptions& options) {
 
 /// The next run, or the same one going on, would take a set in its input for a class.
 void require_apart(const fs::path& input, const fs::path& out) {
-  const fs::path inner = fs::weakly_canonical(out).lexically_relative(fs::canonical(input));
+  const fs::path inner = fs::weakly_canonical(out).lexically_relative(fs::weakly_canonical(input));
   if (inner.empty() || *inner.begin() == "..") return;
   throw UserError("--out " + out.string(), "it lies in the input folder " + input.string(),
                   "choose a folder beside the input");
@@ -167,8 +167,8 @@ void tell_what_became(const std::vector<ShardSummary>& summaries, const PackOpti
 
 Manifest pack_folder(const fs::path& input, const FolderOptions& folder, const PackOptions& options) {
   check_options(folder, options);
-  ImageTree tree = list_images(input);
   require_apart(input, options.out);
+  ImageTree tree = list_images(input);
   tell_what_is_left_out(tree, options);
   PackPlan plan;
   plan.manifest.name = data_set_name(options.out);

@@ -1,11 +1,14 @@
 #include "pack_journal.hpp"
 
+#include <cerrno>
 #include <sstream>
+#include <system_error>
 
 #include "packing.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
 #include "renai/io/atomic_file.hpp"
+#include "renai/io/directory_lock.hpp"
 #include "shard_file.hpp"
 #include "spool.hpp"
 
@@ -78,6 +81,17 @@ void remove_strangers(const fs::path& out, const Manifest& manifest) {
   }
 }
 
+/// Shards without a manifest and without a journal are not an interrupted pack's: someone made them, and the set that
+/// is packed now would take their place.
+void refuse_strangers(const fs::path& out) {
+  for (const auto& entry : fs::directory_iterator(out)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_shard_name(name) || !name.ends_with(".h5")) continue;
+    throw UserError("packing into " + out.string(), "the folder holds shards of another set, such as " + name,
+                    "choose another folder, or pass --overwrite to replace them");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> gather_texts(const PackOptions& options, const std::string& text) {
@@ -96,6 +110,7 @@ PackJournal::PackJournal(const PackOptions& options, const std::string& settings
                     "choose another folder or pass --overwrite");
   }
   require_writable_directory(out_);
+  if (options.rank == 0) hold(options);
   const fs::path path = out_ / kJournal;
   const bool begun = fs::exists(path);
   const std::string before = begun ? read_text(path) : "";
@@ -105,16 +120,30 @@ PackJournal::PackJournal(const PackOptions& options, const std::string& settings
                     "the folder holds the beginning of a pack with '" + first + "', not '" + other + "'",
                     "go on with the same options, or pass --overwrite to begin again");
   }
+  if (!begun && !options.overwrite) refuse_strangers(out_);
   gather_texts(options, "");  // Every rank has looked at the folder before any rank changes it.
   if (options.rank == 0) {
     std::error_code ignored;
     remove_partials(out_);
     if (begun && before != settings) remove_summaries(out_);
+    replace_text(path, settings);  // First: whatever happens from here on, the folder says what it holds.
     fs::remove(out_ / kManifestFile, ignored);
     fs::remove(out_ / kSkipped, ignored);
-    replace_text(path, settings);
   }
   gather_texts(options, "");
+}
+
+void PackJournal::hold(const PackOptions& options) {
+  DirectoryLock lock = lock_directory(out_);
+  if (lock.error == EWOULDBLOCK) {
+    throw UserError("packing into " + out_.string(), "another pack is at work there",
+                    "wait until it has ended, or choose another folder");
+  }
+  if (lock.error != 0 && options.note) {
+    options.note("the folder " + out_.string() + " cannot be locked (" + std::generic_category().message(lock.error) +
+                 "): see to it that no other pack writes there");
+  }
+  held_ = std::move(lock.descriptor);
 }
 
 void PackJournal::complete(const Manifest& manifest, const std::string& refused) const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "renai/base/descriptor.hpp"
 #include "renai/data/pack.hpp"
 #include "shard_summary.hpp"
 
@@ -18,15 +19,19 @@ std::vector<std::string> gather_texts(const PackOptions& options, const std::str
 class PackJournal {
  public:
   /// Compares settings and input between ranks, settings with those that an interrupted pack left. Effects: creates the
-  /// folder; takes half-written files away and, with --overwrite, an earlier set's manifest. Errors: UserError naming
-  /// what differs, or a complete set.
+  /// folder and holds it, on rank 0, as long as this lives; takes half-written files away and, with --overwrite, an
+  /// earlier set's manifest. Errors: UserError naming what differs, another pack at work, a complete set, or shards
+  /// that no pack left here.
   PackJournal(const PackOptions& options, const std::string& settings, const std::string& input);
 
   /// On rank 0: takes away what is not of this set and writes the manifest, last. `refused` are lines for skipped.txt.
   void complete(const Manifest& manifest, const std::string& refused) const;
 
  private:
+  void hold(const PackOptions& options);
+
   std::filesystem::path out_;
+  Descriptor held_;
 };
 
 /// A shard's summary beside it while the set is not complete; `key` says from what it was made.

@@ -1,9 +1,5 @@
 #include "renai/train/run_lock.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -12,6 +8,7 @@
 #include "renai/base/error.hpp"
 #include "renai/base/host.hpp"
 #include "renai/io/atomic_file.hpp"
+#include "renai/io/directory_lock.hpp"
 
 namespace renai {
 namespace {
@@ -30,42 +27,21 @@ std::string holder(const std::filesystem::path& directory) {
   }
 }
 
-int lock(int descriptor) {
-  while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EINTR) return errno;
-  }
-  return 0;
-}
-
-/// False when the directory was renamed between its opening and its locking: then the name is another's by now.
-bool still_named(int descriptor, const std::filesystem::path& directory) {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(descriptor, &opened) == 0 && ::stat(directory.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
-         opened.st_ino == named.st_ino;
-}
-
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& directory) {
-  for (;;) {
-    Descriptor descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!descriptor && (errno == ENOENT || errno == ENOTDIR)) return;
-    const int error = descriptor ? lock(descriptor.get()) : errno;
-    if (error == EWOULDBLOCK) {
-      throw UserError("run directory " + directory.string(), "another run is using it" + holder(directory),
-                      "wait until that has ended, or give another --run-dir");
-    }
-    if (error != 0) {
-      // File systems without locks say so in many ways; a run there is as good as it was, only unguarded.
-      warning_ = "run directory " + directory.string() + " cannot be locked (" +
-                 std::generic_category().message(error) + "): see to it that no other run uses it";
-      return;
-    }
-    if (!still_named(descriptor.get(), directory)) continue;
-    descriptor_ = std::move(descriptor);
-    return;
+  DirectoryLock lock = lock_directory(directory);
+  if (lock.error == ENOENT || lock.error == ENOTDIR) return;
+  if (lock.error == EWOULDBLOCK) {
+    throw UserError("run directory " + directory.string(), "another run is using it" + holder(directory),
+                    "wait until that has ended, or give another --run-dir");
   }
+  if (lock.error != 0) {
+    // File systems without locks say so in many ways; a run there is as good as it was, only unguarded.
+    warning_ = "run directory " + directory.string() + " cannot be locked (" +
+               std::generic_category().message(lock.error) + "): see to it that no other run uses it";
+  }
+  descriptor_ = std::move(lock.descriptor);
 }
 
 }  // namespace renai

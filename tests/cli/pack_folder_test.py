@@ -293,7 +293,8 @@ class PackFolderTest(renai_cli.FolderTest):
         write_tree(self.folder / "two/test", classes=2, images=1)
         self.fails(self.pack("two", "--out", "two-out"), 3, "two/test/class_1", "no training images of such a class")
         (self.folder / "in/class_0/inner").mkdir()
-        for out in ("in/packed", "in/class_0/inner", "in"):
+        (self.folder / "in/begun").mkdir()
+        for out in ("in/packed", "in/begun", "in/class_0/inner", "in"):
             self.fails(self.pack("in", "--out", out), 2, "lies in the input folder")
         write_tree(self.folder / "vehicles", classes=1, images=2)
         os.rename(self.folder / "vehicles/class_0", self.folder / "vehicles/train")

@@ -243,11 +243,19 @@ TEST(Pack, ACompleteSetIsRefusedUnlessOverwritten) {
 
 TEST(Pack, AnInterruptedPackGoesOn) {
   const Folder folder;
-  const Manifest manifest = pack_small(folder / "set", 50, 20, 16);
+  std::string journal;
+  const auto pack = [&] {
+    SyntheticOptions synthetic{50, 20, 6, 5, 2, 3};
+    PackOptions options = to(folder / "set", 16);
+    options.progress = [&](const PackProgress&) { journal = slurp(folder / "set/.packing"); };
+    return pack_synthetic(synthetic, options);
+  };
+  const Manifest manifest = pack();
   const auto shard = [&](std::size_t i) { return folder / ("set/" + manifest.splits[0].shards[i].file); };
   const std::string whole = slurp(folder / "set/manifest.json");
   // As after a kill: no manifest, one shard missing, one with a flipped pixel, a half-written file beside another.
   fs::remove(folder / "set/manifest.json");
+  spill(folder / "set/.packing", journal);
   fs::remove(shard(1));
   const auto place = H5File::open(shard(2)).info("images").file_offset + 5;
   std::string damaged = slurp(shard(2));
@@ -259,12 +267,43 @@ TEST(Pack, AnInterruptedPackGoesOn) {
   spill(folder / "set/notes.partial", "another's");
   const auto kept = fs::last_write_time(shard(0));
   fs::last_write_time(shard(0), kept - std::chrono::hours(1));
-  pack_small(folder / "set", 50, 20, 16);
+  pack();
   EXPECT_EQ(fs::last_write_time(shard(0)), kept - std::chrono::hours(1)) << "a complete shard is not written again";
   EXPECT_FALSE(fs::exists(partial) || fs::exists(folder / "set/.spool-abcdef"));
   EXPECT_TRUE(fs::exists(folder / "set/notes.partial"));
   EXPECT_EQ(slurp(folder / "set/manifest.json"), whole);
   verify_dataset(folder / "set");
+}
+
+TEST(Pack, ShardsThatNoPackLeftAreRefusedUnlessOverwritten) {
+  const Folder folder;
+  fs::create_directories(folder / "set");
+  const fs::path made_elsewhere = folder / "set/train-00000-of-00009.h5";
+  spill(made_elsewhere, "precious");
+  EXPECT_THAT(message_of<UserError>([&] { pack_small(folder / "set"); }),
+              AllOf(HasSubstr("train-00000-of-00009.h5"), HasSubstr("--overwrite")));
+  EXPECT_EQ(slurp(made_elsewhere), "precious");
+  EXPECT_FALSE(fs::exists(folder / "set/.packing"));
+  write_idx(folder);
+  PackOptions options = to(folder / "set");
+  options.overwrite = true;
+  pack_idx(folder.path(), options);
+  EXPECT_FALSE(fs::exists(made_elsewhere));
+}
+
+TEST(Pack, OnePackAtATimeWritesIntoAFolder) {
+  const Folder folder;
+  write_idx(folder);
+  PackOptions first = to(folder / "set"), second = first;
+  second.overwrite = true;
+  std::string refusal;
+  first.progress = [&](const PackProgress&) {
+    if (refusal.empty()) refusal = message_of<UserError>([&] { pack_idx(folder.path(), second); });
+  };
+  pack_idx(folder.path(), first);
+  EXPECT_THAT(refusal, AllOf(HasSubstr("set"), HasSubstr("another pack is at work there")));
+  verify_dataset(folder / "set");
+  pack_idx(folder.path(), second);  // The first has let go.
 }
 
 TEST(Pack, AnUnwritableFolderIsAResourceError) {
