@@ -61,12 +61,12 @@ void make_data(World& world, Recipe& recipe, const BenchArguments& arguments, st
   recipe.val_data.clear();
 }
 
-/// Largest relative deviation of a parameter's update that rounding explains: of fifty layers, whose batch norms see
-/// four values a channel at the end.
+/// Largest relative deviation of a parameter's update that rounding explains, in a network of fifty layers whose batch
+/// norms see four values a channel at the end. Rounding to bf16 turns over one ReLU in a hundred of every layer, which
+/// alone is a tenth; wrong kernels give 1 and more.
 double largest_deviation(const std::string& precision) {
   if (precision == "tf32") return 5e-2;
-  if (precision == "fp16") return 5e-2;
-  if (precision == "bf16") return 2.5e-1;
+  if (precision == "fp16" || precision == "bf16") return 5e-1;
   return 1e-2;
 }
 

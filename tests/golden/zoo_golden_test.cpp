@@ -24,7 +24,7 @@ namespace {
 constexpr double kValueTolerance = 1e-4;
 #ifdef RENAI_GOLDEN_CUDA
 constexpr double kLossTolerance = 5e-4;
-constexpr double kGradientTolerance = 2e-3;
+constexpr double kGradientTolerance = 5e-3;  // Of resnet9 a maximum turns over.
 #else
 constexpr double kLossTolerance = kValueTolerance;
 constexpr double kGradientTolerance = 1e-3;

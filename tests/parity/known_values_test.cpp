@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "../../src/backend/dropout_key.hpp"
 #include "op_harness.hpp"
@@ -272,6 +273,17 @@ TEST_F(KnownLoss, PaddingRowsCountNothing) {
   EXPECT_EQ(m[1], 1.0f);
   EXPECT_EQ(m[2], 1.0f);
   expect_near(harness_->get(dlogits_), std::array<double, 4>{0.125, -0.125, 0, 0});
+}
+
+/// A drill's infinite factor reaches the gradient and leaves the loss.
+TEST_F(KnownLoss, FactorOfTheControlBlock) {
+  metrics({{2, 2, 2, 2}, {0, 0, 0, 0}}, {1, 0}, {1, 1});
+  ControlBlock control;
+  control.loss_factor = std::numeric_limits<float>::infinity();
+  harness_->set_control(control);
+  harness_->run();
+  EXPECT_NEAR(harness_->get(graph_.parts().metrics)[0], 2 * std::log(4.0), 1e-6);
+  for (const float value : harness_->get(dlogits_)) EXPECT_TRUE(std::isinf(value)) << value;
 }
 
 TEST_F(KnownLoss, TopFiveByRank) {

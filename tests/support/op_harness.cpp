@@ -106,8 +106,15 @@ OpHarness::OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& vari
                                            std::vector<CompileSpec>{{"op", VariantKind::training, variant, false}},
                                            ShapeTable{graph.shapes()}, backend, slot, false, std::move(device))) {}
 
-void OpHarness::poison() { std::memset(all_->memory, 0xFF, static_cast<std::size_t>(all_->arena.size_bytes())); }
-void OpHarness::clear() { std::memset(all_->memory, 0, static_cast<std::size_t>(all_->arena.size_bytes())); }
+void OpHarness::poison() { fill(0xFF); }
+void OpHarness::clear() { fill(0); }
+
+/// A control block is staged with every shard: a kernel may read it, whatever it does.
+void OpHarness::fill(int byte) {
+  std::memset(all_->memory, byte, static_cast<std::size_t>(all_->arena.size_bytes()));
+  const TensorId control = graph().parts().control;
+  if (control != kNoTensor && plan().tensor(control).placed()) set_control(ControlBlock{});
+}
 
 std::span<std::byte> OpHarness::bytes_of(TensorId tensor) {
   const DTensor& place = plan().tensor(tensor);

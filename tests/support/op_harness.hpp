@@ -52,7 +52,8 @@ class OpHarness {
   OpHarness(const OpGraph& graph, Backend& backend, const ShapeId& variant = {1, 1, 1, 1},
             const SlotLayout& slot = SlotLayout::make(1, 1, 1, 1), std::unique_ptr<Device> device = nullptr);
 
-  /// Every byte of the arena becomes 0xFF: all floats are not numbers, all integers -1.
+  /// Every byte of the arena becomes 0xFF, all floats are not numbers, all integers -1; or 0. The control block is a
+  /// new one.
   void poison();
   void clear();
   /// Logical values; padding becomes zero.
@@ -79,6 +80,7 @@ class OpHarness {
   const MemoryPlan& plan() const { return all_->plans.front(); }
 
  private:
+  void fill(int byte);
   std::unique_ptr<CapturedPlans> all_;
 };
 
