@@ -74,7 +74,7 @@ int command_eval(World& world, const EvalArguments& arguments) {
   recipe.val_batch = validation_batch(recipe);
   recipe.accumulate = 1;
   recipe.mixup = recipe.cutmix = recipe.random_erasing = 0.0;
-  recipe.ema = 0.0;  // The weights evaluated are whichever stand in the place of the weights.
+  recipe.ema = 0.0;        // The weights evaluated are whichever stand in the place of the weights.
   recipe.sync_bn = false;  // Running statistics need no other shard.
   recipe.freeze_until.clear();
   recipe.freeze_after.clear();

@@ -10,6 +10,8 @@
 
 // After <cstdio>, which it needs.
 #include <jpeglib.h>
+// After that, which it needs.
+#include <jerror.h>
 
 #include "area_average.hpp"
 #include "jpeg_scale.hpp"
@@ -39,9 +41,13 @@ struct ErrorState {
   std::longjmp(state->back, 1);
 }
 
-/// Level -1 is a warning: libjpeg would go on with pixels that it made up.
+/// Level -1 is a warning: libjpeg would go on with pixels that it made up, except after the warnings named here.
+/// Photographs of some cameras and tools carry bytes that belong to no segment, or headers of a later version.
 void refuse_warning(j_common_ptr info, int level) {
-  if (level < 0) leave(info);
+  if (level >= 0) return;
+  const int code = info->err->msg_code;
+  if (code == JWRN_EXTRANEOUS_DATA || code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM) return;
+  leave(info);
 }
 
 void say_nothing(j_common_ptr) {}

@@ -164,6 +164,7 @@ Manifest read_manifest(const Json& json, const std::string& file) {
       if (manifest.splits[other].name == manifest.splits.back().name) split.fail("name", "the split is listed twice");
     }
   }
+  if (manifest.splits.empty()) reader.fail("splits", "there is no split");
   reader.finish();
   return manifest;
 }

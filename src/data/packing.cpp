@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <sstream>
 
 #include "divide_split.hpp"
@@ -107,9 +108,15 @@ std::vector<std::string> class_names(std::int64_t count, const fs::path& file) {
     return names;
   }
   std::istringstream lines(read_text(file));
+  std::set<std::string> seen;
   for (std::string line; std::getline(lines, line);) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) names.push_back(utf8_name(line));
+    if (line.empty()) continue;
+    names.push_back(utf8_name(line));
+    if (!seen.insert(names.back()).second) {
+      throw DataError("class names in " + file.string(), "'" + names.back() + "' stands there twice",
+                      "give every class a name of its own");
+    }
   }
   if (static_cast<std::int64_t>(names.size()) < count) {
     throw DataError("class names in " + file.string(),

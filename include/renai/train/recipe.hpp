@@ -28,17 +28,7 @@ struct Recipe : RecipeValues {
     f("accumulate", r.accumulate, "K: micro-batches of a shard, one after the other, for one optimizer step", true);
     f("device", r.device, "auto (a GPU where there is one), cuda, cpu or reference", true);
     f("precision", r.precision, "fp32, tf32, bf16 or fp16 (with fp32 master weights)", true);
-    f("optimizer", r.optimizer, "sgd, lars (rates by layer), adam (L2 decay) or adamw (decoupled decay)", true);
-    f("lr", r.lr, "peak learning rate", true);
-    f("momentum", r.momentum, "sgd, lars: momentum", true);
-    f("nesterov", r.nesterov, "sgd, lars: Nesterov momentum", true);
-    f("beta1", r.beta1, "adam, adamw: share that the mean of the gradient keeps of itself in a step", true);
-    f("beta2", r.beta2, "adam, adamw: likewise the mean of its square", true);
-    f("eps", r.eps, "adam, adamw: added to the root of that mean", true);
-    f("lars-eta", r.lars_eta, "lars: a layer's rate is this times |weights| / |gradient|", true);
-    f("lars-eps", r.lars_eps, "lars: added to that ratio's denominator", true);
-    f("weight-decay", r.weight_decay, "decay of convolution and linear weights: L2, with adamw decoupled", true);
-    f("bn-weight-decay", r.bn_weight_decay, "decay batch-norm parameters and biases too", true);
+    visit_optimizer(r, f);
     visit_schedule(r, f);
     f("label-smoothing", r.label_smoothing, "share of the label spread over all classes", true);
     f("augment", r.augment, "none, or a list of flip, cropN, resized-crop, colour, such as resized-crop,flip,colour0.4",
@@ -84,6 +74,21 @@ struct Recipe : RecipeValues {
 
  private:
   template <typename Self, typename F>
+  static void visit_optimizer(Self& r, F& f) {
+    f("optimizer", r.optimizer, "sgd, lars (rates by layer), adam (L2 decay) or adamw (decoupled decay)", true);
+    f("lr", r.lr, "peak learning rate", true);
+    f("momentum", r.momentum, "sgd, lars: momentum", true);
+    f("nesterov", r.nesterov, "sgd, lars: Nesterov momentum", true);
+    f("beta1", r.beta1, "adam, adamw: share that the mean of the gradient keeps of itself in a step", true);
+    f("beta2", r.beta2, "adam, adamw: likewise the mean of its square", true);
+    f("eps", r.eps, "adam, adamw: added to the root of that mean", true);
+    f("lars-eta", r.lars_eta, "lars: a layer's rate is this times |weights| / |gradient|", true);
+    f("lars-eps", r.lars_eps, "lars: added to that ratio's denominator", true);
+    f("weight-decay", r.weight_decay, "decay of convolution and linear weights: L2, with adamw decoupled", true);
+    f("bn-weight-decay", r.bn_weight_decay, "decay batch-norm parameters and biases too", true);
+  }
+
+  template <typename Self, typename F>
   static void visit_images(Self& r, F& f) {
     f("resolution", r.resolution, "training resolutions SIZE@EPOCH,... (default: the model's or the data set's)", true);
     f("val-resolution", r.val_resolution, "validation resolution (default: the last training resolution)", true);
@@ -93,8 +98,7 @@ struct Recipe : RecipeValues {
       true);
     f("shuffle", r.shuffle,
       "order of training samples: global (a permutation of all), block (whole shards in random order, some of them "
-      "mixed "
-      "at a time) or none (as stored)",
+      "mixed at a time) or none (as stored)",
       true);
     f("shuffle-window", r.shuffle_window, "shards that --shuffle block mixes at a time", true);
   }

@@ -246,6 +246,17 @@ TEST_F(Jpeg, DamageIsAnErrorAndTheDecoderStaysUsable) {
   EXPECT_EQ(whole(good, 8).bytes, expected.bytes);
 }
 
+/// Bytes between two segments, which some cameras leave, take nothing from the pixels.
+TEST_F(Jpeg, BytesBetweenSegmentsAreNoDamage) {
+  const std::vector<std::byte> good = bytes_of("yuv420");
+  const std::size_t first = 2;  // Behind the start of the image; its length stands behind its marker.
+  const std::size_t behind =
+      first + 2 + std::to_integer<std::size_t>(good[first + 2]) * 256 + std::to_integer<std::size_t>(good[first + 3]);
+  std::vector<std::byte> longer = good;
+  longer.insert(longer.begin() + static_cast<std::ptrdiff_t>(behind), {std::byte{0}, std::byte{17}, std::byte{34}});
+  EXPECT_EQ(whole(longer, 8).bytes, whole(good, 8).bytes);
+}
+
 TEST_F(Jpeg, HugeImagesAreTakenForDamage) {
   std::vector<std::byte> bytes = bytes_of("yuv444");
   for (std::size_t i = 0; i + 9 < bytes.size(); ++i) {
