@@ -52,6 +52,7 @@ class Pack : public ::testing::Test {
     options.rank = rank();
     options.world_size = mpi->world_size();
     options.gather = [this](const std::string& text) { return control->all_gather(text, "packing"); };
+    if (rank() == 0) options.progress = [this, out](const PackProgress&) { journal = slurp(out / ".packing"); };
     return pack_synthetic(synthetic(), options);
   }
   static std::set<std::string> names(const fs::path& folder) {
@@ -71,6 +72,7 @@ class Pack : public ::testing::Test {
   std::unique_ptr<MpiSession> mpi = start_mpi();
   std::unique_ptr<ControlGroup> control = mpi->make_control_group(kLong);
   std::optional<Folder> folder;
+  std::string journal;  ///< On rank 0: what a pack at work leaves in its folder.
   fs::path root;
 };
 
@@ -87,6 +89,7 @@ TEST_F(Pack, GoesOnAfterAnInterruption) {
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank() == 0) {
     fs::remove(out / "manifest.json");
+    testing::spill(out / ".packing", journal);
     fs::remove(out / "train-00003-of-00011.h5");
     fs::resize_file(out / "train-00004-of-00011.h5", 900);
     testing::spill(out / "val-00002-of-00003.h5.77-0.partial", "half");

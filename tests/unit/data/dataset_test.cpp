@@ -261,7 +261,7 @@ std::vector<BadSet> bad_manifests() {
                     [](Json& m) { m["splits"][0]["shards"][1]["samples"] = -1; }),
       manifest_case("NewerVersion", {"format_version"}, [](Json& m) { m["format_version"] = 2; }),
       manifest_case("AnotherFormat", {"'format'"}, [](Json& m) { m["format"] = "other"; }),
-      manifest_case("NoSplit", {"splits", "no split"}, [](Json& m) { m["splits"] = Json::array(); }),
+      manifest_case("EmptySplits", {"splits", "no split"}, [](Json& m) { m["splits"] = Json::array(); }),
       manifest_case("BadDigest", {"digest"}, [](Json& m) { m["splits"][0]["shards"][0]["digest"] = "12"; }),
       manifest_case("PathOutside", {"file"}, [](Json& m) { m["splits"][0]["shards"][0]["file"] = "../x.h5"; }),
       manifest_case("ShardTwice", {"twice"},
