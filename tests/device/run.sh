@@ -307,7 +307,7 @@ else
   fi
 fi
 
-scripts=(identity leaves placement capture faults comm)
+scripts=(identity leaves placement capture photographs faults comm)
 [ "$full" = 1 ] && scripts+=(accuracy)
 for name in "${scripts[@]}"; do
   step "$name" "$([ "$full" = 1 ] && echo 1200 || echo 240)" python3 "$root/tests/device/${name}_test.py"
