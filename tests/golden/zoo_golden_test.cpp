@@ -24,10 +24,14 @@ namespace {
 constexpr double kValueTolerance = 1e-4;
 #ifdef RENAI_GOLDEN_CUDA
 constexpr double kLossTolerance = 5e-4;
-constexpr double kGradientTolerance = 5e-3;  // Of resnet9 a maximum turns over.
+/// Weights changed by 1e-5 of themselves, which is what rounding does to sums of a thousand products, let maxima of
+/// resnet9 turn over: PyTorch's own float64 gradients then move by 1e-2 to 7e-2, their norms by 2e-3 to 1e-2.
+constexpr double kGradientTolerance = 1e-2;
+constexpr double kSampleFactor = 5.0;
 #else
 constexpr double kLossTolerance = kValueTolerance;
 constexpr double kGradientTolerance = 1e-3;
+constexpr double kSampleFactor = 3.0;
 #endif
 /// Gradients, over their norm, may be off by their tolerance and this many times what PyTorch's own float32 gradients
 /// of the model are off from float64 at most: a ReLU within rounding of its kink turns over in one program and not in
@@ -199,7 +203,7 @@ TEST_P(ZooTest, NamesLogitsAndGradientsAreThoseOfTorch) {
     }
     // The samples stand for all elements: their root mean square error over that of the gradient.
     const double error = std::sqrt(off / static_cast<double>(samples) * static_cast<double>(gradient.size())) / scale;
-    EXPECT_LE(error, 3.0 * tolerance) << name;
+    EXPECT_LE(error, kSampleFactor * tolerance) << name;
     worst_gradient = std::max(worst_gradient, error);
   }
   std::ostringstream text;
