@@ -9,6 +9,7 @@
 #include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
+#include "shard_content.hpp"
 #include "shard_file.hpp"
 
 namespace renai {
@@ -157,7 +158,19 @@ void Dataset::check_digests() {
       throw DataError("shard " + shard.path.string(), "it has no sample digests to check its samples against",
                       "add them with `renai verify --adopt`, or leave --verify-data away");
     }
+    if (!file.has_label_digests()) {
+      throw DataError("shard " + shard.path.string(), "it has no digests to check its labels against",
+                      "add them with `renai verify --adopt`, or leave --verify-data away");
+    }
     shard.digests = file.read_sample_digests();
+    const auto count = static_cast<std::size_t>(file.samples());
+    const std::vector<std::uint64_t> expected = file.read_label_digests();
+    const auto labels = std::span<const std::int32_t>(impl_->labels);
+    const auto found = digest_labels(labels.subspan(static_cast<std::size_t>(shard.first), count));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (found[i] == expected[i]) continue;
+      fail_sample(shard.first + static_cast<std::int64_t>(i), "its label is not the one that its digest was made of");
+    }
   }
 }
 

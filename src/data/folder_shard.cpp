@@ -53,7 +53,9 @@ std::optional<ShardSummary> find_complete(const FolderPack& pack, const ShardPla
   if (summary->samples == 0) return summary;
   try {
     const ShardFile shard = ShardFile::open(path);
-    if (shard.samples() == summary->samples && digest_content(shard, pack.classes).hex() == summary->digest) {
+    if (shard.samples() == summary->samples && shard.has_label_digests() &&
+        shard.read_label_digests() == digest_labels(shard.read_labels(pack.classes)) &&
+        digest_content(shard, pack.classes).hex() == summary->digest) {
       return summary;
     }
   } catch (const DataError&) {
@@ -146,6 +148,8 @@ void write_folder_shard(const FolderPack& pack, const ShardPlan& plan, const Adv
       first = end;
     }
     file.write_all(kSampleDigests, DType::u64, std::array{samples}, std::as_bytes(std::span(digest.sample_digests())));
+    const std::vector<std::uint64_t> label_digests = digest_labels(content.labels);
+    file.write_all(kLabelDigests, DType::u64, std::array{samples}, std::as_bytes(std::span(label_digests)));
     summary.digest = digest.hex();
     set_shard_attributes(file, plan, pack.split_names[plan.split], pack.goal.jpeg ? kJpegEncoding : kRawEncoding,
                          summary.digest);

@@ -66,7 +66,8 @@ Json describe_shard(const fs::path& path) {
             {"bytes", fs::file_size(path)},
             {"label_type", dtype_name(file.info(kLabels).dtype)},
             {"read", shard.raw_offset() >= 0 ? "directly" : "through the HDF5 library"},
-            {"sample_digests", shard.has_sample_digests()}};
+            {"sample_digests", shard.has_sample_digests()},
+            {"label_digests", shard.has_label_digests()}};
   if (shard.encoded()) {
     shard.read_offsets();  // Checked as Dataset::open does.
     json["image_bytes"] = shard.encoded_bytes();

@@ -40,6 +40,12 @@ void ContentDigest::add_images(std::span<const std::byte> images) {
   }
 }
 
+std::vector<std::uint64_t> digest_labels(std::span<const std::int32_t> labels) {
+  std::vector<std::uint64_t> digests(labels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i) digests[i] = hash64(std::as_bytes(labels.subspan(i, 1)), i);
+  return digests;
+}
+
 std::int64_t images_in_block(std::span<const std::uint64_t> offsets, std::int64_t first) {
   constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;
   const auto begin = static_cast<std::size_t>(first);

@@ -32,6 +32,9 @@ class ContentDigest {
   std::vector<std::uint64_t> sample_digests_;
 };
 
+/// One for each label: XXH3-64 of its four bytes, seeded by its place in the shard.
+std::vector<std::uint64_t> digest_labels(std::span<const std::int32_t> labels);
+
 /// How many encoded images from `first` on to handle at once: some MiB, at least one image.
 std::int64_t images_in_block(std::span<const std::uint64_t> offsets, std::int64_t first);
 

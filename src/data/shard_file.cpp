@@ -162,13 +162,13 @@ void ShardFile::read_encoded(std::int64_t first, std::span<std::byte> out) const
   file_.read(kImageBytes, DType::u8, first, static_cast<std::int64_t>(out.size()), out);
 }
 
-std::vector<std::uint64_t> ShardFile::read_sample_digests() const {
-  const H5DatasetInfo info = require_integers(kSampleDigests, 1, "[n]");
+std::vector<std::uint64_t> ShardFile::read_digests(const std::string& name) const {
+  const H5DatasetInfo info = require_integers(name, 1, "[n]");
   if (info.dtype != DType::u64 || info.extents[0] != samples()) {
-    fail("dataset '" + kSampleDigests + "' does not hold one 64-bit digest a sample");
+    fail("dataset '" + name + "' does not hold one 64-bit digest a sample");
   }
   std::vector<std::uint64_t> digests(static_cast<std::size_t>(samples()));
-  file_.read(kSampleDigests, DType::u64, 0, samples(), std::as_writable_bytes(std::span(digests)));
+  file_.read(name, DType::u64, 0, samples(), std::as_writable_bytes(std::span(digests)));
   return digests;
 }
 

@@ -26,6 +26,7 @@ inline const std::string kImages = "images";
 inline const std::string kImageBytes = "image_bytes";      ///< Encoded images, one after the other.
 inline const std::string kImageOffsets = "image_offsets";  ///< Where each begins, and one more for the end.
 inline const std::string kSampleDigests = "sample_digests";
+inline const std::string kLabelDigests = "label_digests";
 inline const std::string kDigestAttribute = "digest";
 
 /// An open shard whose datasets exist and fit each other. Thread-safe (the library's lock).
@@ -51,6 +52,7 @@ class ShardFile {
     return images_.dtype == DType::u8 && images_.contiguous ? images_.file_offset : -1;
   }
   bool has_sample_digests() const { return file_.exists(kSampleDigests); }
+  bool has_label_digests() const { return file_.exists(kLabelDigests); }
 
   /// Errors: DataError when count, size, split or encoding are not as the manifest says.
   void check_against(const Manifest& manifest, const std::string& split, const ShardInfo& info) const;
@@ -64,12 +66,14 @@ class ShardFile {
   std::vector<std::uint64_t> read_offsets() const;
   /// Bytes [first, first + out.size()) of the encoded images. Errors: DataError naming the file.
   void read_encoded(std::int64_t first, std::span<std::byte> out) const;
-  std::vector<std::uint64_t> read_sample_digests() const;
+  std::vector<std::uint64_t> read_sample_digests() const { return read_digests(kSampleDigests); }
+  std::vector<std::uint64_t> read_label_digests() const { return read_digests(kLabelDigests); }
 
  private:
   ShardFile(std::filesystem::path path, H5File file) : path_(std::move(path)), file_(std::move(file)) {}
   [[noreturn]] void fail(const std::string& why) const;
   H5DatasetInfo require_integers(const std::string& name, std::size_t axes, const std::string& extents) const;
+  std::vector<std::uint64_t> read_digests(const std::string& name) const;
 
   std::filesystem::path path_;
   H5File file_;

@@ -13,7 +13,7 @@ namespace renai {
 struct ShardSummary {
   std::string digest;
   std::int64_t samples = 0;
-  std::vector<std::uint64_t> sample_digests;  ///< Not part of the text.
+  std::vector<std::uint64_t> sample_digests, label_digests;  ///< Not part of the text.
   /// By channel, of values and their squares, over `units` (pixels, or images in fixed point).
   std::array<std::uint64_t, 4> sum{}, square_sum{};
   std::uint64_t units = 0;

@@ -62,7 +62,9 @@ namespace {
 ShardSummary summarize_shard(const PackSource& source, const ShardPlan& plan, const Advance& advance) {
   ShardSummary summary;
   const auto channels = static_cast<std::size_t>(source.channels);
-  ContentDigest digest(labels_of(source, plan), sample_bytes_of(source));
+  const std::vector<std::int32_t> labels = labels_of(source, plan);
+  summary.label_digests = digest_labels(labels);
+  ContentDigest digest(labels, sample_bytes_of(source));
   for_each_block(source, plan, [&](std::int64_t, const auto&, const std::vector<std::byte>& images) {
     advance(0);
     digest.add_images(images);
@@ -95,6 +97,7 @@ bool shard_is_complete(const std::filesystem::path& path, const PackSource& sour
         file.int_attribute("/", "shard_index") == plan.index && file.int_attribute("/", "shard_count") == plan.count &&
         file.string_attribute("/", kDigestAttribute) == summary.digest && shard.raw_offset() >= 0;
     return as_planned && shard.has_sample_digests() && shard.read_sample_digests() == summary.sample_digests &&
+           shard.has_label_digests() && shard.read_label_digests() == summary.label_digests &&
            digest_content(shard, static_cast<std::int64_t>(source.classes.size())).hex() == summary.digest;
   } catch (const DataError&) {
     return false;  // Damaged: it is written again.
@@ -118,6 +121,7 @@ void write_shard(const std::filesystem::path& path, const PackSource& source, co
       advance(0);
     });
     file.write_all(kSampleDigests, DType::u64, rows, std::as_bytes(std::span(summary.sample_digests)));
+    file.write_all(kLabelDigests, DType::u64, rows, std::as_bytes(std::span(summary.label_digests)));
     file.close();
   });
 }

@@ -19,7 +19,16 @@ constexpr std::int64_t kAnyClass = std::int64_t{std::numeric_limits<std::int32_t
   throw DataError("verifying " + path.string(), why, "copy or make the shard again");
 }
 
-/// Sample digests first: they say where the damage is.
+void check_labels(const ShardFile& shard, std::span<const std::uint64_t> found) {
+  if (!shard.has_label_digests()) return;
+  const std::vector<std::uint64_t> expected = shard.read_label_digests();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] != found[i]) {
+      fail_damaged(shard.path(), "the label of sample " + std::to_string(i) + " is not the one that was packed");
+    }
+  }
+}
+
 void check_samples(const ShardFile& shard, const ContentDigest& content) {
   if (!shard.has_sample_digests()) return;
   const std::vector<std::uint64_t> expected = shard.read_sample_digests();
@@ -34,6 +43,8 @@ void check_samples(const ShardFile& shard, const ContentDigest& content) {
 /// Returns the content's digest. `expected` is the manifest's digest, or empty.
 std::string check_shard(const ShardFile& shard, std::int64_t classes, const std::string& expected) {
   const ContentDigest content = digest_content(shard, classes);
+  // Digests of labels and samples first: they say where the damage is.
+  check_labels(shard, digest_labels(shard.read_labels(classes)));
   check_samples(shard, content);
   const std::string digest = content.hex();
   const std::string content_text = shard.encoded() ? "labels, offsets or bytes" : "labels or pixels";
@@ -58,14 +69,16 @@ std::string verify_file(const ShardFile& shard, std::int64_t classes, const std:
 /// Adds what is missing to a copy and puts it in the shard's place. Refuses content that contradicts a digest it has.
 std::string adopt_file(const fs::path& path, std::int64_t classes, const std::string& expected) {
   std::string digest;
-  std::vector<std::uint64_t> sample_digests;
-  bool add_samples = false;
+  std::vector<std::uint64_t> sample_digests, label_digests;
+  bool add_samples = false, add_labels = false;
   {
     const ShardFile shard = ShardFile::open(path);
     digest = check_shard(shard, classes, expected);
     add_samples = !shard.has_sample_digests();
-    if (!add_samples && shard.file().string_attribute("/", kDigestAttribute)) return digest;
-    sample_digests = digest_content(shard, classes).sample_digests();
+    add_labels = !shard.has_label_digests();
+    if (!add_samples && !add_labels && shard.file().string_attribute("/", kDigestAttribute)) return digest;
+    if (add_samples) sample_digests = digest_content(shard, classes).sample_digests();
+    if (add_labels) label_digests = digest_labels(shard.read_labels(classes));
   }
   replace_file(path, [&](const fs::path& temporary) {
     std::error_code error;
@@ -73,10 +86,12 @@ std::string adopt_file(const fs::path& path, std::int64_t classes, const std::st
     if (error) throw ResourceError("copying " + path.string(), error.message(), "free some space");
     fs::permissions(temporary, fs::perms::owner_write, fs::perm_options::add, error);
     H5File file = H5File::modify(temporary);
-    const auto samples = static_cast<std::int64_t>(sample_digests.size());
-    if (add_samples) {
-      file.write_all(kSampleDigests, DType::u64, {&samples, 1}, std::as_bytes(std::span(sample_digests)));
-    }
+    const auto add = [&file](const std::string& name, const std::vector<std::uint64_t>& digests) {
+      const auto samples = static_cast<std::int64_t>(digests.size());
+      file.write_all(name, DType::u64, {&samples, 1}, std::as_bytes(std::span(digests)));
+    };
+    if (add_samples) add(kSampleDigests, sample_digests);
+    if (add_labels) add(kLabelDigests, label_digests);
     file.set_attribute("/", kDigestAttribute, digest);
     file.close();
   });

@@ -182,6 +182,12 @@ class JpegTest(renai_cli.FolderTest):
         self.fails(renai_cli.on_ranks(2, *self.words("flipped", verify_data=True, epochs=1, steps=0)), 3, "train-00000.h5",
                    "sample 9", "digest")
         self.fails(renai_cli.run([renai_cli.renai(), "verify", self.data]), 3, "train-00000.h5", "sample 9")
+        damaged[place] ^= 4
+        with h5py.File(shard, "r") as file:
+            damaged[file["labels"].id.get_offset() + 4 * 11] ^= 1
+        shard.write_bytes(damaged)
+        self.fails(renai_cli.on_ranks(2, *self.words("relabelled", verify_data=True, epochs=1, steps=0)), 3, "train-00000.h5",
+                   "sample 11", "its label")
 
     @unittest.skipUnless(FLAKY.exists(), "the library of failing reads is not built")
     def test_reads_that_fail_for_a_moment_are_tried_again(self):

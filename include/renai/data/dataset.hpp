@@ -57,7 +57,8 @@ class Dataset {
   /// Pixels HWC of one sample, or its encoded image, into `out` (stored_bytes). Errors: DataError naming shard and
   /// sample; ResourceError naming file, offset and the system's reason.
   void read(std::int64_t sample, std::span<std::byte> out) const;
-  /// From now on every read is compared with the shard's sample digests. Errors: DataError naming a shard without.
+  /// Compares all labels with their digests, and from now on every read with the shard's sample digests. Errors:
+  /// DataError naming a shard without digests, or shard and sample of a label that is not the one that was packed.
   void check_digests();
   /// Throws DataError naming shard and sample.
   [[noreturn]] void fail_sample(std::int64_t sample, const std::string& why) const;

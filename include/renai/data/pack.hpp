@@ -81,7 +81,7 @@ std::string inspect_dataset(const std::filesystem::path& path, bool json);
 /// Recomputes every digest. Errors: DataError naming the damaged shard (and sample, where sample digests exist).
 /// Returns a line for each file checked.
 std::string verify_dataset(const std::filesystem::path& path);
-/// Adds sample digests to shards made elsewhere, and a manifest's shard digests where missing.
+/// Adds digests of samples and labels to shards made elsewhere, and a manifest's shard digests where missing.
 void adopt_dataset(const std::filesystem::path& path);
 
 }  // namespace renai

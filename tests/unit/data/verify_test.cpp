@@ -82,7 +82,7 @@ TEST(Verify, NamesEveryDamagedShardOfASet) {
   fs::remove(folder / "set/train-00003-of-00004.h5");
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }),
               AllOf(HasSubstr("3 of 6 shards"), HasSubstr("train-00000-of-00004.h5: the pixels of sample 3"),
-                    HasSubstr(std::string(kShard) + ": labels"), HasSubstr("train-00003-of-00004.h5"),
+                    HasSubstr(std::string(kShard) + ": the label of sample 0"), HasSubstr("train-00003-of-00004.h5"),
                     ::testing::Not(HasSubstr("train-00002-of-00004.h5"))));
 }
 
@@ -92,7 +92,7 @@ TEST(Verify, FindsAChangedLabelAndAnExchangedShard) {
   // Label 1 becomes 0: in range, so only the digest can tell. Sample 16 is the shard's first, with label 1.
   flip_byte(folder / ("a/" + std::string(kShard)), "labels", 0);
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "a"); }),
-              AllOf(HasSubstr(kShard), HasSubstr("labels")));
+              AllOf(HasSubstr(kShard), HasSubstr("label of sample 0")));
   copy_small(folder / "b", 50, 20, 16);
   fs::copy_file(folder / "b/train-00000-of-00004.h5", folder / ("b/" + std::string(kShard)),
                 fs::copy_options::overwrite_existing);
@@ -116,6 +116,47 @@ TEST(Verify, WithoutDigestsAdoptionIsNamedAndWorks) {
   EXPECT_EQ(slurp(shard), adopted) << "nothing is left to do";
   flip_byte(shard, "images", 60 * 2);
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("sample 2"));
+}
+
+/// As earlier versions packed them: no digests of labels.
+void drop_label_digests(const fs::path& shard) {
+  std::string bytes = slurp(shard);
+  bytes.replace(bytes.find("label_digests"), 13, "label_digestx");  // Names are sorted in the file.
+  spill(shard, bytes);
+}
+
+TEST(Verify, TrainingFindsALabelThatIsAnotherOne) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  Dataset::open(folder / "set", "train").check_digests();
+  flip_byte(folder / ("set/" + std::string(kShard)), "labels", 3 * 4);
+  Dataset damaged = Dataset::open(folder / "set", "train");
+  EXPECT_THAT(message_of<DataError>([&] { damaged.check_digests(); }),
+              AllOf(HasSubstr("sample 3 of shard"), HasSubstr(kShard), HasSubstr("label")));
+  Dataset::open(folder / "set", "val").check_digests();
+}
+
+TEST(Verify, LabelsWithoutDigestsAreAdopted) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  const fs::path shard = folder / ("set/" + std::string(kShard));
+  const std::string original = slurp(shard);
+  drop_label_digests(shard);
+  Dataset older = Dataset::open(folder / "set", "train");
+  EXPECT_THAT(message_of<DataError>([&] { older.check_digests(); }), AllOf(HasSubstr(kShard), HasSubstr("--adopt")));
+  verify_dataset(folder / "set");
+  adopt_dataset(folder / "set");
+  Dataset::open(folder / "set", "train").check_digests();
+  pack_small(folder / "again", 50, 20, 16);
+  std::vector<std::uint64_t> adopted(16), packed(16);
+  H5File::open(shard).read("label_digests", DType::u64, 0, 16, std::as_writable_bytes(std::span(adopted)));
+  H5File::open(folder / ("again/" + std::string(kShard)))
+      .read("label_digests", DType::u64, 0, 16, std::as_writable_bytes(std::span(packed)));
+  EXPECT_EQ(adopted, packed);
+  // A digest that was made of another label is damage, not something to be made anew.
+  spill(shard, original);
+  flip_byte(shard, "label_digests", 8 * 5);
+  EXPECT_THAT(message_of<DataError>([&] { adopt_dataset(folder / "set"); }), HasSubstr("label of sample 5"));
 }
 
 TEST(Verify, AdoptionDoesNotBlessDamage) {
