@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Slurm job: one rank per task. Submit from the top folder of the checkout:
-#   sbatch --nodes 2 --ntasks-per-node 4 launch/slurm.sh --config launch/recipes/cifar10-resnet9.toml
+#   sbatch --nodes 2 --ntasks-per-node 4 launch/slurm.sh --config launch/recipes/imagenet-resnet50.toml
 # The number of tasks must divide --logical-shards. Everything after the script's name goes to `renai train`.
 #SBATCH --job-name=renai
 #SBATCH --ntasks=2
