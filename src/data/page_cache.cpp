@@ -19,10 +19,11 @@ void FileSet::add(const fs::path& directory, const Manifest& manifest, const std
   if (info == nullptr) return;
   for (const ShardInfo& shard : info->shards) {
     const fs::path path = directory / shard.file;
-    if (std::find(paths.begin(), paths.end(), path) != paths.end()) continue;
+    if (known.contains(path.native())) continue;
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
     if (error) throw DataError("shard " + path.string(), error.message(), "copy or make it again");
+    known.insert(path.native());
     paths.push_back(path);
     size_bytes += static_cast<std::int64_t>(bytes);
   }

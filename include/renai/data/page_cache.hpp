@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@ namespace renai {
 
 struct FileSet {
   std::vector<std::filesystem::path> paths;
+  std::set<std::string> known;  ///< The same as `paths`, for finding.
   std::int64_t size_bytes = 0;
   /// Adds the shards of a split; those that are in already are not counted again. Errors: DataError when one is
   /// missing.

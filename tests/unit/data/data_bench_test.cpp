@@ -13,6 +13,7 @@ namespace {
 using testing::copy_small;
 using testing::Folder;
 using testing::message_of;
+using testing::spill;
 
 TEST(DataBench, MeasuresTheStagesOfARawSet) {
   const Folder folder;
@@ -68,6 +69,26 @@ TEST(FileSet, CountsEachShardOnceAndIsReadInParts) {
   });
   FileSet missing;
   message_of<DataError>([&] { missing.add(folder / "set", manifest, "train"); });
+}
+
+TEST(FileSet, TakesManyShardsInNoTime) {
+  constexpr int kShards = 50'000;
+  const Folder folder;
+  Manifest manifest;
+  manifest.splits.push_back({"train", {}});
+  spill(folder / "0", "one byte more");
+  for (int i = 0; i < kShards; ++i) {
+    const std::string name = std::to_string(i);
+    if (i > 0) std::filesystem::create_symlink("0", folder / name);
+    manifest.splits[0].shards.push_back({name, 1, ""});
+  }
+  const auto start = std::chrono::steady_clock::now();
+  FileSet files;
+  for (int again = 0; again < 2; ++again) files.add(folder.path(), manifest, "train");
+  // Comparing each path with each other one takes minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_EQ(files.paths.size(), std::size_t{kShards});
+  EXPECT_EQ(files.size_bytes, 13 * kShards);
 }
 
 TEST(ReadAhead, FollowsTheWindowsAndForgivesWhatIsGone) {
