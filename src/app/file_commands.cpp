@@ -73,7 +73,12 @@ int command_verify(const std::filesystem::path& path, bool adopt) {
   require_exists(path);
   if (is_run_directory(path) || is_checkpoint(path)) {
     const bool run = is_run_directory(path);
-    for (const auto& checkpoint : run ? checkpoints_of(path) : std::vector<std::filesystem::path>{path}) {
+    const auto checkpoints = run ? checkpoints_of(path) : std::vector<std::filesystem::path>{path};
+    if (checkpoints.empty()) {
+      throw DataError("verifying run " + path.string(), "it holds no checkpoint, so there is nothing to check",
+                      "train it with --checkpoint-every, or name another run");
+    }
+    for (const auto& checkpoint : checkpoints) {
       load_checkpoint(checkpoint);
       std::printf("%s: digest right\n", checkpoint.c_str());
     }

@@ -140,6 +140,12 @@ std::string verify_dataset(const fs::path& path) {
     }
   }
   if (!damaged.empty()) fail_all(path, damaged, shards);
+  for (const SplitInfo& split : manifest.splits) {
+    if (split.samples() > 0) continue;
+    throw DataError("verifying split '" + split.name + "' of data set " + path.string(),
+                    "it has no samples, so there is nothing to check and nothing to train on",
+                    "pack the set again, or take the split out of " + std::string(kManifestFile));
+  }
   return text;
 }
 

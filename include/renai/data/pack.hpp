@@ -78,7 +78,8 @@ Manifest pack_hdf5(const std::filesystem::path& input, const Hdf5Options& hdf5, 
 
 /// Text for `renai inspect` (JSON when asked for). Errors: as Dataset::open.
 std::string inspect_dataset(const std::filesystem::path& path, bool json);
-/// Recomputes every digest. Errors: DataError naming the damaged shard (and sample, where sample digests exist).
+/// Recomputes every digest. Errors: DataError naming the damaged shard (and sample, where sample digests exist), or a
+/// split without samples.
 /// Returns a line for each file checked.
 std::string verify_dataset(const std::filesystem::path& path);
 /// Adds digests of samples and labels to shards made elsewhere, and a manifest's shard digests where missing.

@@ -166,6 +166,21 @@ TEST(Verify, AdoptionDoesNotBlessDamage) {
   EXPECT_THAT(message_of<DataError>([&] { adopt_dataset(folder / "set"); }), HasSubstr("sample 0"));
 }
 
+TEST(Verify, ASplitWithoutSamplesIsNotRight) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  Manifest manifest = load_manifest(folder / "set");
+  manifest.splits[1].shards.clear();
+  save_manifest(manifest, folder / "set");
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }),
+              AllOf(HasSubstr("split 'val'"), HasSubstr("no samples")));
+  flip_byte(folder / ("set/" + std::string(kShard)), "images", 0);
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr(kShard)) << "damage first";
+  manifest.splits[0].shards.clear();
+  save_manifest(manifest, folder / "set");
+  EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("split 'train'"));
+}
+
 TEST(Inspect, PrintsSetAndShard) {
   const Folder folder;
   copy_small(folder / "set", 50, 20, 16);
