@@ -154,6 +154,7 @@ void write_folder_shard(const FolderPack& pack, const ShardPlan& plan, const Adv
     set_shard_attributes(file, plan, pack.split_names[plan.split], pack.goal.jpeg ? kJpegEncoding : kRawEncoding,
                          summary.digest);
     file.close();
+    make_way(pack.out);
   });
 }
 

@@ -123,12 +123,9 @@ PackJournal::PackJournal(const PackOptions& options, const std::string& settings
   if (!begun && !options.overwrite) refuse_strangers(out_);
   gather_texts(options, "");  // Every rank has looked at the folder before any rank changes it.
   if (options.rank == 0) {
-    std::error_code ignored;
     remove_partials(out_);
     if (begun && before != settings) remove_summaries(out_);
     replace_text(path, settings);  // First: whatever happens from here on, the folder says what it holds.
-    fs::remove(out_ / kManifestFile, ignored);
-    fs::remove(out_ / kSkipped, ignored);
   }
   gather_texts(options, "");
 }
@@ -147,12 +144,19 @@ void PackJournal::hold(const PackOptions& options) {
 }
 
 void PackJournal::complete(const Manifest& manifest, const std::string& refused) const {
+  make_way(out_);
   remove_strangers(out_, manifest);
   if (!refused.empty()) replace_text(out_ / kSkipped, refused);
   save_manifest(manifest, out_);
   remove_summaries(out_);
   std::error_code ignored;
   fs::remove(out_ / kJournal, ignored);
+}
+
+void make_way(const fs::path& out) {
+  std::error_code ignored;
+  fs::remove(out / kManifestFile, ignored);
+  fs::remove(out / kSkipped, ignored);
 }
 
 void save_summary(const fs::path& shard, const std::string& key, const ShardSummary& summary) {

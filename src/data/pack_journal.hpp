@@ -19,8 +19,8 @@ std::vector<std::string> gather_texts(const PackOptions& options, const std::str
 class PackJournal {
  public:
   /// Compares settings and input between ranks, settings with those that an interrupted pack left. Effects: creates the
-  /// folder and holds it, on rank 0, as long as this lives; takes half-written files away and, with --overwrite, an
-  /// earlier set's manifest. Errors: UserError naming what differs, another pack at work, a complete set, or shards
+  /// folder and holds it, on rank 0, as long as this lives; takes half-written files away; an earlier set stays whole.
+  /// Errors: UserError naming what differs, another pack at work, a complete set, or shards
   /// that no pack left here.
   PackJournal(const PackOptions& options, const std::string& settings, const std::string& input);
 
@@ -33,6 +33,10 @@ class PackJournal {
   std::filesystem::path out_;
   Descriptor held_;
 };
+
+/// Takes the manifest of an earlier set away, before the first shard of the new one takes the place of one of its own.
+/// Any rank and thread may, again and again; a pack that fails before that has changed nothing of the earlier set.
+void make_way(const std::filesystem::path& out);
 
 /// A shard's summary beside it while the set is not complete; `key` says from what it was made.
 void save_summary(const std::filesystem::path& shard, const std::string& key, const ShardSummary& summary);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "pack_journal.hpp"
 #include "renai/base/error.hpp"
 #include "renai/io/atomic_file.hpp"
 #include "shard_content.hpp"
@@ -123,6 +124,7 @@ void write_shard(const std::filesystem::path& path, const PackSource& source, co
     file.write_all(kSampleDigests, DType::u64, rows, std::as_bytes(std::span(summary.sample_digests)));
     file.write_all(kLabelDigests, DType::u64, rows, std::as_bytes(std::span(summary.label_digests)));
     file.close();
+    make_way(path.parent_path());
   });
 }
 

@@ -241,6 +241,31 @@ TEST(Pack, ACompleteSetIsRefusedUnlessOverwritten) {
   EXPECT_EQ(shards, 3u + 2u) << "no shard of the earlier set is left";
 }
 
+TEST(Pack, AnOverwriteThatFailsAtOnceLeavesTheEarlierSetWhole) {
+  const Folder folder;
+  pack_small(folder / "set", 50, 20, 16);
+  const std::string manifest = slurp(folder / "set/manifest.json");
+  PackOptions options = to(folder / "set");
+  options.overwrite = true;
+  const auto whole = [&] {
+    EXPECT_EQ(slurp(folder / "set/manifest.json"), manifest);
+    verify_dataset(folder / "set");
+  };
+  message_of<UserError>([&] { pack_cifar(folder / "nowhere", options); });
+  whole();
+  write_cifar10(folder);
+  std::string records = cifar_records(4, 1, 1);
+  records[3073] = 10;
+  spill(folder / "data_batch_1.bin", records);
+  EXPECT_THAT(message_of<DataError>([&] { pack_cifar(folder.path(), options); }), HasSubstr("label 10"));
+  whole();
+  EXPECT_THAT(message_of<UserError>([&] { pack_small(folder / "set"); }), HasSubstr("complete"));
+  write_cifar10(folder);
+  pack_cifar(folder.path(), options);
+  EXPECT_NE(slurp(folder / "set/manifest.json"), manifest);
+  verify_dataset(folder / "set");
+}
+
 TEST(Pack, AnInterruptedPackGoesOn) {
   const Folder folder;
   std::string journal;
