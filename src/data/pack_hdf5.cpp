@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "pack_journal.hpp"
@@ -103,39 +105,74 @@ void read_labels(Arrays& arrays) {
   }
 }
 
-/// Each rank looks at its share of the values.
-double scale_of(const Arrays& arrays, const std::string& request, const PackOptions& options) {
+/// What is seen of an array's values, and its first sample with one that is no number.
+struct SeenValues {
   ValueRange range;
+  std::int64_t not_numbers = std::numeric_limits<std::int64_t>::max();
+};
+
+/// Looks at one rank's share of the values.
+SeenValues look_at_share(const Arrays& arrays, const PackOptions& options) {
+  SeenValues seen;
+  const auto size = static_cast<std::size_t>(arrays.layout.values());
   const std::int64_t rows = rows_per_block(4 * arrays.layout.values());
   std::vector<float> values;
-  if (request == "auto") {
-    for (std::int64_t first = rows * options.rank; first < arrays.samples; first += rows * options.world_size) {
-      const std::int64_t count = std::min(rows, arrays.samples - first);
-      values.resize(static_cast<std::size_t>(count * arrays.layout.values()));
-      arrays.file->read(arrays.images, DType::f32, first, count, std::as_writable_bytes(std::span(values)));
-      range.add(values);
+  for (std::int64_t first = rows * options.rank; first < arrays.samples; first += rows * options.world_size) {
+    const std::int64_t count = std::min(rows, arrays.samples - first);
+    values.resize(static_cast<std::size_t>(count) * size);
+    arrays.file->read(arrays.images, DType::f32, first, count, std::as_writable_bytes(std::span(values)));
+    for (std::int64_t i = 0; i < count; ++i) {
+      ValueRange sample;
+      sample.add(std::span(values).subspan(static_cast<std::size_t>(i) * size, size));
+      if (!sample.finite) seen.not_numbers = std::min(seen.not_numbers, first + i);
+      seen.range.add(sample);
     }
   }
-  std::ostringstream own;
-  own.precision(17);
-  own << range.least << ' ' << range.most << ' ' << range.seen << ' ' << range.whole << ' ' << range.finite;
-  ValueRange all;
-  for (const std::string& text : gather_texts(options, own.str())) {
-    std::istringstream in(text);
-    ValueRange part;
-    in >> part.least >> part.most >> part.seen >> part.whole >> part.finite;
-    all.add(part);
-  }
-  const double scale = find_scale(name_of(arrays, arrays.images), request, all);
-  if (options.note && options.rank == 0 && request == "auto") {
-    options.note("the values of " + name_of(arrays, arrays.images) + " are taken to be " +
-                 (scale == 255 ? "0 to 1" : "0 to 255"));
-  }
-  return scale;
+  return seen;
 }
 
-Arrays open_arrays(const fs::path& path, const std::string& images, const std::string& labels, const Hdf5Options& hdf5,
-                   const PackOptions& options) {
+/// The same on every rank. Errors: DataError naming the first sample with a value that is no number.
+ValueRange look_at_values(const Arrays& arrays, const PackOptions& options) {
+  const SeenValues own = look_at_share(arrays, options);
+  std::ostringstream text;
+  text.precision(17);
+  text << own.range.least << ' ' << own.range.most << ' ' << own.range.seen << ' ' << own.range.whole << ' '
+       << own.not_numbers;
+  SeenValues all;
+  for (const std::string& line : gather_texts(options, text.str())) {
+    std::istringstream in(line);
+    SeenValues part;
+    in >> part.range.least >> part.range.most >> part.range.seen >> part.range.whole >> part.not_numbers;
+    all.range.add(part.range);
+    all.not_numbers = std::min(all.not_numbers, part.not_numbers);
+  }
+  if (all.not_numbers < arrays.samples) {
+    fail_sample(arrays, arrays.images, all.not_numbers, "it has a value that is no number (NaN or infinite)");
+  }
+  return all.range;
+}
+
+/// One scale for all floating-point arrays: splits that were scaled by themselves could differ.
+void set_scales(std::span<Arrays* const> splits, const std::string& request, const PackOptions& options) {
+  std::vector<NamedRange> seen;
+  std::vector<Arrays*> floats;
+  for (Arrays* arrays : splits) {
+    if (arrays->dtype != DType::f32) continue;
+    floats.push_back(arrays);
+    if (request == "auto") seen.push_back({name_of(*arrays, arrays->images), look_at_values(*arrays, options)});
+  }
+  if (floats.empty()) return;
+  const double scale = request == "unit" ? 255 : request == "byte" ? 1 : find_scale(seen);
+  for (Arrays* arrays : floats) {
+    arrays->scale = scale;
+    if (!options.note || options.rank != 0 || request != "auto") continue;
+    options.note("the values of " + name_of(*arrays, arrays->images) + " are taken to be " +
+                 (scale == 255 ? "0 to 1" : "0 to 255"));
+  }
+}
+
+Arrays open_arrays(const fs::path& path, const std::string& images, const std::string& labels,
+                   const Hdf5Options& hdf5) {
   Arrays arrays;
   arrays.path = path.string();
   if (!fs::exists(path)) throw UserError("input " + arrays.path, "there is no such file", "name an HDF5 file");
@@ -151,7 +188,6 @@ Arrays open_arrays(const fs::path& path, const std::string& images, const std::s
     throw UserError("--scale unit", name_of(arrays, images) + " holds integers", "leave the option out");
   }
   read_labels(arrays);
-  if (arrays.dtype == DType::f32) arrays.scale = scale_of(arrays, hdf5.scale, options);
   return arrays;
 }
 
@@ -209,27 +245,31 @@ std::string settings_of(const fs::path& input, const Hdf5Options& hdf5) {
 }  // namespace
 
 Manifest pack_hdf5(const fs::path& input, const Hdf5Options& hdf5, const PackOptions& options) {
-  Arrays train = open_arrays(input, hdf5.images, hdf5.labels, hdf5, options);
+  Arrays train = open_arrays(input, hdf5.images, hdf5.labels, hdf5);
   PackSource source;
   source.height = train.layout.height;
   source.width = train.layout.width;
   source.channels = train.layout.channels;
   source.settings = settings_of(input, hdf5);
   std::int64_t classes = train.classes;
-  source.splits.push_back(make_split("train", std::move(train)));
+  std::optional<Arrays> val;
   const bool named = !hdf5.val_images.empty() || !hdf5.val_labels.empty();
   if (named || !hdf5.val_file.empty()) {
-    Arrays val = open_arrays(hdf5.val_file.empty() ? input : hdf5.val_file,
-                             hdf5.val_images.empty() ? hdf5.images : hdf5.val_images,
-                             hdf5.val_labels.empty() ? hdf5.labels : hdf5.val_labels, hdf5, options);
-    if (val.layout.height != source.height || val.layout.width != source.width ||
-        val.layout.channels != source.channels) {
-      throw DataError(name_of(val, val.images), "its images have another size than the training images",
+    val = open_arrays(hdf5.val_file.empty() ? input : hdf5.val_file,
+                      hdf5.val_images.empty() ? hdf5.images : hdf5.val_images,
+                      hdf5.val_labels.empty() ? hdf5.labels : hdf5.val_labels, hdf5);
+    if (val->layout.height != source.height || val->layout.width != source.width ||
+        val->layout.channels != source.channels) {
+      throw DataError(name_of(*val, val->images), "its images have another size than the training images",
                       "name arrays of images of one size");
     }
-    classes = std::max(classes, val.classes);
-    source.splits.push_back(make_split("val", std::move(val)));
+    classes = std::max(classes, val->classes);
   }
+  std::vector<Arrays*> splits{&train};
+  if (val) splits.push_back(&*val);
+  set_scales(splits, hdf5.scale, options);
+  source.splits.push_back(make_split("train", std::move(train)));
+  if (val) source.splits.push_back(make_split("val", std::move(*val)));
   source.classes = class_names(classes, options.classes);
   return write_dataset(std::move(source), options);
 }

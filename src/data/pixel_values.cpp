@@ -124,18 +124,39 @@ void ValueRange::add(const ValueRange& other) {
   finite = finite && other.finite;
 }
 
-double find_scale(const std::string& what, const std::string& request, const ValueRange& range) {
-  if (request == "unit") return 255;
-  if (request == "byte") return 1;
+namespace {
+
+std::string range_text(const ValueRange& range) { return number_text(range.least) + " to " + number_text(range.most); }
+
+/// 255 or 1 where the values allow one alone, else 0.
+double clear_scale(const ValueRange& range) {
   // A set of the scale 0 to 255 whose brightest value is about 1 would be black: it is more likely to be another scale.
   constexpr double kClearlyByte = 2;
-  const bool unit = range.most <= 1 && !range.whole, byte = range.most > kClearlyByte && range.most <= 255;
-  if (range.finite && range.least >= 0 && (unit || byte)) return unit ? 255 : 1;
-  throw UserError("the scale of " + what,
-                  !range.finite ? "it has values that are no numbers"
-                                : "its values from " + number_text(range.least) + " to " + number_text(range.most) +
-                                      " are not clearly those of 0 to 1 or 0 to 255",
-                  "say which with --scale unit (0 to 1) or --scale byte (0 to 255)");
+  if (!range.finite || range.least < 0) return 0;
+  if (range.most <= 1) return range.whole ? 0 : 255;
+  return range.most > kClearlyByte && range.most <= 255 ? 1 : 0;
+}
+
+}  // namespace
+
+double find_scale(std::span<const NamedRange> arrays) {
+  const NamedRange* telling = nullptr;
+  for (const NamedRange& array : arrays) {
+    const double scale = clear_scale(array.range);
+    if (scale == 0) continue;
+    if (telling == nullptr) telling = &array;
+    if (scale == clear_scale(telling->range)) continue;
+    throw UserError(
+        "the scale of " + telling->name + " and " + array.name,
+        "the values of one, " + range_text(telling->range) + ", look like those of another scale than " +
+            range_text(array.range) + " of the other",
+        "bring both to one scale, or say which it is with --scale unit (0 to 1) or --scale byte (0 to 255)");
+  }
+  if (telling != nullptr) return clear_scale(telling->range);
+  throw UserError(
+      "the scale of " + arrays.front().name,
+      "its values from " + range_text(arrays.front().range) + " are not clearly those of 0 to 1 or 0 to 255",
+      "say which with --scale unit (0 to 1) or --scale byte (0 to 255)");
 }
 
 }  // namespace renai

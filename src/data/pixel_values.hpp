@@ -42,13 +42,20 @@ void reorder(const PixelLayout& layout, const Value* values, Value* out) {
 /// What is seen of the values of floating-point images.
 struct ValueRange {
   double least = 0, most = 0;
-  bool seen = false, whole = true, finite = true;  ///< whole: none has a fraction.
+  bool seen = false, whole = true, finite = true;  ///< whole: none has a fraction; finite: none is NaN or infinite.
   void add(std::span<const float> values);
   void add(const ValueRange& other);
 };
 
-/// The factor that takes values to 0 ... 255: 255 for "unit", 1 for "byte"; for "auto" what the values allow only one
-/// of. Errors: UserError naming `what` when they allow both or neither.
-double find_scale(const std::string& what, const std::string& request, const ValueRange& range);
+/// The values of one array of images.
+struct NamedRange {
+  std::string name;
+  ValueRange range;
+};
+
+/// The factor that takes the values of all arrays of a set to 0 ... 255: 255 for those of 0 to 1, 1 for those of 0 to
+/// 255. Arrays whose values do not tell follow those that do. Errors: UserError naming two arrays that contradict each
+/// other, or the first one where none tells.
+double find_scale(std::span<const NamedRange> arrays);
 
 }  // namespace renai

@@ -86,10 +86,40 @@ class PackHdf5Test(renai_cli.FolderTest):
         self.check(self.pack({"images": black, "labels": labels}, "--scale", "byte"), black, labels)
         self.fails(self.pack({"images": unit * 4 - 2, "labels": labels}), 2, "not clearly")
         self.fails(self.pack({"images": unit * 1.5, "labels": labels}), 2, "not clearly")
-        self.fails(self.pack({"images": numpy.where(unit > 0.99, numpy.nan, unit), "labels": labels}), 2, "no numbers")
+        for bad in (numpy.nan, numpy.inf, -numpy.inf):
+            broken = unit.copy()
+            broken[29, 0, 0, 0] = broken[7, 8, 10, 2] = bad
+            for scale in ("auto", "unit", "byte"):
+                process = self.pack({"images": broken, "labels": labels}, "--scale", scale, ranks=2)
+                self.fails(process, 3, f"in{self.number}.h5", "sample 7 ", "no number" if scale == "auto" else str(bad))
         self.fails(self.pack({"images": images, "labels": labels}, "--scale", "unit"), 2, "holds integers")
         unit[17, 2, 3, 1] = 1.2
         self.fails(self.pack({"images": unit, "labels": labels}, "--scale", "unit"), 3, "sample 17", "1.2", "0 to 1")
+
+    def test_all_splits_have_one_scale(self):
+        images, labels = make_images()
+        unit = (images / 255).astype("f4")
+        names = ["--val-images", "v", "--val-labels", "labels"]
+        black = numpy.zeros_like(unit)
+        white = numpy.ones_like(unit)
+        # What alone would not tell follows the other, whichever of the two that is.
+        for ranks in (0, 2):
+            for train, val, factor in ((unit, white, 255), (white, unit, 255), (unit, black, 255),
+                                       (images.astype("f4"), white, 1), (white, images.astype("f4"), 1)):
+                process = self.pack({"images": train, "labels": labels, "v": val}, *names, ranks=ranks)
+                self.check(process, numpy.rint(train * factor), labels)
+                self.check(process, numpy.rint(val * factor), labels, "val")
+        for train, val in ((unit, images.astype("f4")), (images.astype("f4"), unit)):
+            self.fails(self.pack({"images": train, "labels": labels, "v": val}, *names), 2, "dataset 'images'", "dataset 'v'",
+                       "another scale")
+        # Integers say their scale by themselves.
+        process = self.pack({"images": unit, "labels": labels, "v": images}, *names)
+        self.check(process, images, labels)
+        self.check(process, images, labels, "val")
+        wide = unit.copy()
+        wide[5, 0, 0, 0] = 1.25
+        self.fails(self.pack({"images": unit, "labels": labels, "v": wide}, *names), 3, "sample 5", "dataset 'v'", "1.25")
+        self.fails(self.pack({"images": white, "labels": labels, "v": black}, *names), 2, "dataset 'images'", "not clearly")
 
     def test_values_that_cannot_be(self):
         images, labels = make_images()
