@@ -15,14 +15,27 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kSummary = "summary.json";
+constexpr const char* kCheckpoints = "checkpoints";
+
 /// JSON has no NaN or infinity: such a value becomes null.
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
 
+/// What a killed run had not finished writing.
+void remove_partials(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    std::error_code ignored;
+    if (entry.path().extension() == ".partial") std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
 /// Moves a directory that already holds a run to the first free "<name>.<n>". False when it holds none.
 bool move_aside(const std::filesystem::path& directory) {
-  const bool holds_run = std::filesystem::exists(directory / "metrics.jsonl") ||
-                         std::filesystem::exists(directory / "checkpoints") ||
-                         std::filesystem::exists(directory / "summary.json");
+  const bool holds_run = std::filesystem::exists(directory / kMetrics) ||
+                         std::filesystem::exists(directory / kCheckpoints) ||
+                         std::filesystem::exists(directory / kSummary);
   if (!holds_run) return false;
   for (int n = 1;; ++n) {
     std::filesystem::path old = directory;
@@ -95,12 +108,11 @@ RunLog::RunLog(const std::filesystem::path& directory, int rank, bool keep_exist
   // What was moved aside took its lock along and keeps it until the new directory has one.
   lock_ = moved || !lock.held() ? RunLock(directory_) : std::move(lock);
   std::error_code ignored;
-  std::filesystem::remove(directory_ / "summary.json", ignored);
-  metrics_.open(directory_ / "metrics.jsonl", std::ios::app);
-  if (!metrics_) {
-    throw ResourceError("opening " + (directory_ / "metrics.jsonl").string(), "the file cannot be written",
-                        "check permissions and free space");
+  std::filesystem::remove(directory_ / kSummary, ignored);
+  if (lock_.held()) {  // Nobody else is writing here.
+    for (const auto& folder : {directory_, directory_ / kCheckpoints}) remove_partials(folder);
   }
+  metrics_ = LineFile(directory_ / kMetrics, LineFile::read(directory_ / kMetrics));
   terminal_ = ::isatty(STDOUT_FILENO) == 1;
 }
 
@@ -122,6 +134,19 @@ void RunLog::write_ranks(const HostTopology& topology) const {
   write_text("ranks.json", list.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
+void RunLog::rewind(std::int64_t step, bool validates_first) {
+  if (!active_) return;
+  std::vector<std::string> lines;
+  for (std::string& text : LineFile::read(directory_ / kMetrics)) {
+    const ordered_json line = ordered_json::parse(text, nullptr, false);
+    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) continue;
+    const auto at = line["step"].get<std::int64_t>();
+    const bool again = at == step && validates_first && line.value("kind", "") == "val";
+    if (at <= step && !again) lines.push_back(std::move(text));
+  }
+  metrics_ = LineFile(directory_ / kMetrics, lines);
+}
+
 void RunLog::train(const TrainLine& line, std::int64_t total_steps) {
   if (!active_) return;
   ordered_json object = {{"kind", "train"},
@@ -134,7 +159,7 @@ void RunLog::train(const TrainLine& line, std::int64_t total_steps) {
                          {"step_ms", line.step_ms},
                          {"grad_norm", number(line.grad_norm)},
                          {"loss_scale", line.loss_scale}};
-  metrics_ << object.dump() << '\n' << std::flush;
+  metrics_.put(object.dump());
 
   if (first_step_ < 0) {
     first_step_ = line.step;
@@ -170,7 +195,7 @@ void RunLog::validation(const ValLine& line) {
   if (!active_) return;
   ordered_json object = {{"kind", "val"},     {"step", line.step},         {"epoch", line.epoch},   {"top1", line.top1},
                          {"top5", line.top5}, {"loss", number(line.loss)}, {"images", line.images}, {"ema", line.ema}};
-  metrics_ << object.dump() << '\n' << std::flush;
+  metrics_.put(object.dump());
   end_progress();
   std::printf("validation after step %lld%s: top-1 %.4f  top-5 %.4f  loss %.4f  (%lld images)\n",
               static_cast<long long>(line.step), line.ema ? ", averaged weights" : "", line.top1, line.top5, line.loss,
@@ -181,14 +206,18 @@ void RunLog::validation(const ValLine& line) {
 void RunLog::finish(const Summary& summary) {
   if (!active_) return;
   end_progress();
-  replace_text(directory_ / "summary.json", to_json(summary));
+  metrics_.flush();
+  replace_text(directory_ / kSummary, to_json(summary));
 }
 
 void RunLog::finish_failed(Summary summary, const std::string& error, const Log& console) noexcept {
   try {
     summary.status = "failed";
     summary.error = error;
-    finish(summary);
+    if (!active_) return;
+    end_progress();
+    replace_text(directory_ / kSummary, to_json(summary));
+    metrics_.flush();
   } catch (const std::exception& second) {
     console.warning(std::string("no summary could be written: ") + second.what());
   }

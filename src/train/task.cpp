@@ -372,9 +372,13 @@ Summary DeepLearningTask::train(Progress progress) {
   task.progress = progress;
   task.drained = progress.step;
   try {
-    if (task.traces() && task.rank() == 0)
-      task.trace.emplace(task.options.recipe->trace, task.options.trace_header, progress.step);
+    const bool validates_first = progress.step >= task.total_steps && task.val_sampler;
+    if (progress.step > 0) task.options.log->rewind(progress.step, validates_first);
+    if (task.traces() && task.rank() == 0) {
+      task.trace.emplace(task.options.recipe->trace, task.options.trace_header, progress.step, validates_first);
+    }
     task.loop();
+    if (task.trace) task.trace->flush();
     task.fill_summary();
     task.summary.digest = task.audit.measure().regions[0].hex();
   } catch (const std::exception& error) {

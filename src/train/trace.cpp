@@ -1,6 +1,7 @@
 #include "renai/train/trace.hpp"
 
 #include <bit>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "renai/base/error.hpp"
@@ -14,14 +15,10 @@ using nlohmann::ordered_json;
 std::string float_bits(float value) { return hex64(std::bit_cast<std::uint32_t>(value)).substr(8); }
 std::string double_bits(double value) { return hex64(std::bit_cast<std::uint64_t>(value)); }
 
-std::vector<ordered_json> read_trace(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) throw DataError(path.string(), "the trace cannot be opened", "check the path");
+std::vector<ordered_json> parse_trace(const std::filesystem::path& path, const std::vector<std::string>& texts) {
   std::vector<ordered_json> lines;
-  std::size_t number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    ordered_json object = ordered_json::parse(line, nullptr, false);
+  for (std::size_t number = 1; number <= texts.size(); ++number) {
+    ordered_json object = ordered_json::parse(texts[number - 1], nullptr, false);
     if (object.is_discarded() || !object.is_object() || !object.contains("kind")) {
       throw DataError(path.string() + ":" + std::to_string(number), "this is not a line of a trace",
                       "give a file written by renai train --trace");
@@ -32,6 +29,14 @@ std::vector<ordered_json> read_trace(const std::filesystem::path& path) {
     throw DataError(path.string(), "the trace has no header", "give a file written by renai train --trace");
   }
   return lines;
+}
+
+std::vector<ordered_json> read_trace(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) throw DataError(path.string(), "the trace cannot be opened", "check the path");
+  std::vector<std::string> texts;
+  for (std::string line; std::getline(file, line);) texts.push_back(std::move(line));
+  return parse_trace(path, texts);
 }
 
 std::string header_differences(const ordered_json& a, const ordered_json& b) {
@@ -64,14 +69,16 @@ std::string first_difference(const ordered_json& a, const ordered_json& b) {
 }  // namespace
 
 TraceWriter::TraceWriter(const std::filesystem::path& path,
-                         const std::vector<std::pair<std::string, std::string>>& header, std::int64_t first_step)
-    : path_(path) {
+                         const std::vector<std::pair<std::string, std::string>>& header, std::int64_t first_step,
+                         bool validates_first) {
   std::vector<std::string> lines;
-  if (first_step > 0 && std::filesystem::exists(path)) {
-    for (const ordered_json& line : read_trace(path)) {
+  const std::vector<std::string> earlier = first_step > 0 ? LineFile::read(path) : std::vector<std::string>();
+  if (!earlier.empty()) {
+    for (const ordered_json& line : parse_trace(path, earlier)) {
       // A validation belongs to the steps before it: the one after step n stands behind step n - 1.
       const std::int64_t step = line["kind"] == "header" ? 0 : line["step"].get<std::int64_t>();
-      if (step < first_step || (line["kind"] == "val" && step == first_step)) lines.push_back(line.dump());
+      const bool validated = line["kind"] == "val" && step == first_step && !validates_first;
+      if (step < first_step || validated) lines.push_back(line.dump());
     }
   }
   if (lines.empty()) {
@@ -80,16 +87,7 @@ TraceWriter::TraceWriter(const std::filesystem::path& path,
     for (const auto& [key, value] : header) line[key] = value;
     lines.push_back(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   }
-  file_.open(path, std::ios::trunc);
-  for (const std::string& line : lines) put(line);
-}
-
-void TraceWriter::put(const std::string& line) {
-  file_ << line << '\n' << std::flush;
-  if (!file_) {
-    throw ResourceError("writing the trace " + path_.string(), "the file cannot be written",
-                        "check that the directory exists, is writable and has space");
-  }
+  file_ = LineFile(path, lines);
 }
 
 void TraceWriter::write(const TraceStep& step) {
@@ -106,7 +104,7 @@ void TraceWriter::write(const TraceStep& step) {
   if (step.digest.has_ema) line[kDigestRegions[4]] = step.digest.regions[4].hex();
   line["loss_value"] = step.loss;
   line["ids"] = step.sample_ids;
-  put(line.dump());
+  file_.put(line.dump());
 }
 
 void TraceWriter::write_validation(std::int64_t step, double loss, double top1_hits, double images, bool ema) {
@@ -117,7 +115,7 @@ void TraceWriter::write_validation(std::int64_t step, double loss, double top1_h
   line["top1_hits"] = double_bits(top1_hits);
   line["images"] = images;
   if (ema) line["ema"] = true;
-  put(line.dump());
+  file_.put(line.dump());
 }
 
 TraceDifference trace_diff(const std::filesystem::path& a, const std::filesystem::path& b) {

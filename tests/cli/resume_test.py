@@ -95,6 +95,29 @@ class ResumeTest(renai_cli.FolderTest):
         self.assertIn("identical over 4 steps",
                       self.succeeds(renai_cli.run([renai_cli.renai(), "trace-diff", whole, parts])))
 
+    def test_what_a_killed_run_left_half_written(self):
+        """The last lines of its files, steps after its checkpoint, a checkpoint at work; and a run continued at its end."""
+        options = ["--lr-schedule", "constant", "--log-every", "1", "--checkpoint-every", "2", "--keep", "9"]
+        whole, parts = self.folder / "whole", self.run_dir
+        self.succeeds(self.train(*options, "--trace", self.folder / "whole.trace", run_dir=whole))
+        more = [*options, "--trace", self.folder / "parts.trace"]
+        self.assertNotEqual(self.train(*more, "--inject-fault", "exit@3:0").returncode, 0)
+        for path in (parts / "metrics.jsonl", self.folder / "parts.trace"):
+            with open(path, "a") as file:
+                file.write('{"kind":"train","st')
+        (parts / "checkpoints" / "step-00000003.h5.77-0.partial").write_text("half")
+
+        def lines(folder):
+            return [(line["kind"], line["step"]) for line in
+                    map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())]
+
+        for _ in range(2):
+            self.succeeds(self.train(*more, "--resume", "auto"))
+            self.assertEqual(lines(parts), lines(whole))
+            self.assertIn("identical over 4 steps", self.succeeds(renai_cli.run(
+                [renai_cli.renai(), "trace-diff", self.folder / "whole.trace", self.folder / "parts.trace"])))
+            self.assertEqual([path for path in parts.rglob("*.partial")], [])
+
     def test_evaluation_needs_neither_the_model_file_nor_the_training_set(self):
         other = self.pack("other", 77)
         self.succeeds(self.train("--val-data", other))

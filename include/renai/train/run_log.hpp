@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "renai/base/log.hpp"
 #include "renai/comm/control_group.hpp"
+#include "renai/io/line_file.hpp"
 #include "renai/train/recipe.hpp"
 #include "renai/train/run_lock.hpp"
 
@@ -62,8 +62,13 @@ class RunLog {
   const RunLock& lock() const { return lock_; }
   void write_text(const std::string& name, const std::string& text) const;
   void write_ranks(const HostTopology& topology) const;
+  /// Of a run that goes on after `step` steps: removes from metrics.jsonl the lines of later ones, which come again, of
+  /// the validation there when it `validates_first`, and what an interrupted write left.
+  void rewind(std::int64_t step, bool validates_first);
+  /// While a disk takes nothing, lines of metrics wait in memory. Errors: ResourceError when too many wait.
   void train(const TrainLine& line, std::int64_t total_steps);
   void validation(const ValLine& line);
+  /// Errors: ResourceError when the summary or lines of metrics cannot be written.
   void finish(const Summary& summary);
   /// Writes `summary` with status "failed" and `error`. Where that fails too, `console` is told and nothing is thrown.
   void finish_failed(Summary summary, const std::string& error, const Log& console) noexcept;
@@ -76,7 +81,7 @@ class RunLog {
   RunLock lock_;
   bool terminal_ = false;
   bool bar_shown_ = false;
-  std::ofstream metrics_;
+  LineFile metrics_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::int64_t first_step_ = -1;
 };

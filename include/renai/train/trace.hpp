@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "renai/io/line_file.hpp"
 #include "renai/train/audit.hpp"
 
 namespace renai {
@@ -23,16 +23,18 @@ struct TraceStep {
 class TraceWriter {
  public:
   /// A run that continues at `first_step` > 0 keeps the lines of the steps before it from an earlier trace in the same
-  /// file. Errors: ResourceError naming the file; DataError when the file that would be continued is no trace.
+  /// file, and those of the validation there unless it `validates_first`. A last line that was not ended is dropped.
+  /// Errors: ResourceError naming the file; DataError when the file that would be continued is no trace.
   TraceWriter(const std::filesystem::path& path, const std::vector<std::pair<std::string, std::string>>& header,
-              std::int64_t first_step = 0);
+              std::int64_t first_step = 0, bool validates_first = false);
+  /// While a disk takes nothing, lines wait in memory. Errors of each: ResourceError when too many wait.
   void write(const TraceStep& step);
   void write_validation(std::int64_t step, double loss, double top1_hits, double images, bool ema = false);
+  /// Errors: ResourceError when lines still wait.
+  void flush() { file_.flush(); }
 
  private:
-  std::filesystem::path path_;
-  std::ofstream file_;
-  void put(const std::string& line);
+  LineFile file_;
 };
 
 struct TraceDifference {

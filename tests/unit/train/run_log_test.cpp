@@ -181,6 +181,40 @@ TEST(RunLog, MovesEachKindOfLeftoverAsideButNotOtherFiles) {
   EXPECT_EQ(slurp(folder / "run/notes.txt"), "x");
 }
 
+TEST(RunLog, AContinuedRunStartsAtItsCheckpoint) {
+  const Folder folder;
+  const auto line_of = [](std::int64_t step) {
+    TrainLine line;
+    line.step = step;
+    return line;
+  };
+  ValLine validation;
+  validation.step = 2;
+  {
+    RunLog log(folder / "run", 0, false);
+    for (std::int64_t step = 1; step <= 4; ++step) log.train(line_of(step), 4);
+    log.validation(validation);
+  }
+  const std::filesystem::path metrics = folder / "run/metrics.jsonl",
+                              partial = folder / "run/checkpoints/a.h5.1-0.partial";
+  spill(metrics, slurp(metrics) + "{\"kind\":\"train\",\"st");
+  spill(partial, "half");
+  {
+    RunLog log(folder / "run", 0, true);
+    EXPECT_FALSE(std::filesystem::exists(partial));
+    log.rewind(2, false);
+    EXPECT_EQ(lines_of(metrics).size(), 3u);
+    log.train(line_of(3), 4);
+  }
+  const std::vector<json> lines = lines_of(metrics);
+  ASSERT_EQ(lines.size(), 4u);
+  for (const std::size_t i : {0u, 1u, 3u}) EXPECT_EQ(lines[i]["step"], i < 3 ? i + 1 : 3u) << i;
+  EXPECT_EQ(lines[2]["kind"], "val");
+  RunLog log(folder / "run", 0, true);
+  log.rewind(2, true);
+  EXPECT_EQ(lines_of(metrics).size(), 2u);
+}
+
 TEST(RunLog, AContinuedRunAppends) {
   const Folder folder;
   for (const std::int64_t step : {1, 2}) {

@@ -163,6 +163,35 @@ TEST_F(TraceDiff, DamagedFilesAreNamedWithTheLine) {
   EXPECT_NE(missing.find((folder_ / "none").string()), std::string::npos) << missing;
 }
 
+TEST(TraceWriter, GoesOnBehindALineThatAKilledRunDidNotEnd) {
+  const Folder folder;
+  write_trace(folder / "whole");
+  const std::string good = slurp(folder / "whole");
+  for (const std::size_t cut : {std::size_t{1}, std::size_t{20}, good.size() - good.rfind('{') - 1}) {
+    spill(folder / "torn", good.substr(0, good.size() - cut));
+    {
+      TraceWriter writer(folder / "torn", kHeader, 3);
+      writer.write(step_of(3));
+    }
+    EXPECT_EQ(slurp(folder / "torn"), good) << cut;
+  }
+}
+
+TEST(TraceWriter, AValidationThatComesAgainStandsOnce) {
+  const Folder folder;
+  write_trace(folder / "a", kHeader, 2);
+  const std::string good = slurp(folder / "a");
+  { TraceWriter writer(folder / "a", kHeader, 2); }
+  EXPECT_EQ(slurp(folder / "a"), good);
+  {
+    TraceWriter writer(folder / "a", kHeader, 1, true);
+    writer.write_validation(1, 1.5, 3, 10);
+  }
+  const std::string again = slurp(folder / "a");
+  EXPECT_EQ(again.find("\"val\""), again.rfind("\"val\""));
+  EXPECT_NE(again.find("\"val\""), std::string::npos);
+}
+
 TEST(TraceWriter, NamesTheFileThatCannotBeWritten) {
   const Folder folder;
   const std::string message = message_of<ResourceError>([&] { TraceWriter(folder / "no/folder/trace", kHeader); });
