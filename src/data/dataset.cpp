@@ -141,10 +141,12 @@ void Dataset::read(std::int64_t sample, std::span<std::byte> out) const {
     if (!shard.raw.read(shard.raw_offset + begin, out)) {
       fail_sample(sample, "the file ends before it (truncated while open)");
     }
-  } else if (impl_->encoded) {
-    shard.converted->read_encoded(begin, out);
   } else {
-    shard.converted->read_images(index, 1, out);
+    try {
+      impl_->encoded ? shard.converted->read_encoded(begin, out) : shard.converted->read_images(index, 1, out);
+    } catch (const DataError& error) {
+      fail_sample(sample, error.failed() + ": " + error.why());
+    }
   }
   if (!shard.digests.empty() && hash64(out) != shard.digests[static_cast<std::size_t>(index)]) {
     fail_sample(sample, "its bytes are not those that its digest was made of");

@@ -45,6 +45,12 @@ H5DatasetInfo require_numbers(const Arrays& arrays, const std::string& dataset) 
   if (!info.convertible || info.extents.empty()) {
     throw UserError(name_of(arrays, dataset), "it is no array of numbers", "name another dataset");
   }
+  double bytes = static_cast<double>(dtype_bytes(info.dtype));
+  for (const std::int64_t extent : info.extents) bytes *= static_cast<double>(extent);
+  if (bytes > static_cast<double>(arrays.file->most_bytes(dataset))) {
+    throw DataError(name_of(arrays, dataset), "its extents ask for far more than the file stores of it",
+                    "the file is damaged, or was never written to its end");
+  }
   return info;
 }
 

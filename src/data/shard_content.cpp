@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "renai/base/check.hpp"
+#include "renai/base/error.hpp"
 
 namespace renai {
 
@@ -56,15 +57,36 @@ std::int64_t images_in_block(std::span<const std::uint64_t> offsets, std::int64_
 
 namespace {
 
+/// Calls `read(first, count)` for a block of samples. Where that fails it asks for one sample after the other, so that
+/// the error names the first that cannot be read.
+template <typename Read>
+void read_block(const ShardFile& shard, std::int64_t first, std::int64_t count, Read&& read) {
+  try {
+    return read(first, count);
+  } catch (const DataError& whole) {
+    for (std::int64_t i = first; i < first + count; ++i) {
+      try {
+        read(i, std::int64_t{1});
+      } catch (const DataError& error) {
+        throw DataError("reading sample " + std::to_string(i) + " of shard " + shard.path().string(),
+                        error.failed() + ": " + error.why(), "copy or make the shard again");
+      }
+    }
+    throw;
+  }
+}
+
 ContentDigest digest_encoded(const ShardFile& shard, std::int64_t classes) {
   const std::vector<std::uint64_t> offsets = shard.read_offsets();
   ContentDigest digest(shard.read_labels(classes), offsets);
   std::vector<std::byte> block;
   for (std::int64_t first = 0; first < shard.samples();) {
     const std::int64_t end = first + images_in_block(offsets, first);
-    const std::uint64_t begin = offsets[static_cast<std::size_t>(first)];
-    block.resize(offsets[static_cast<std::size_t>(end)] - begin);
-    shard.read_encoded(static_cast<std::int64_t>(begin), block);
+    read_block(shard, first, end - first, [&](std::int64_t begin, std::int64_t samples) {
+      const std::uint64_t at = offsets[static_cast<std::size_t>(begin)];
+      block.resize(offsets[static_cast<std::size_t>(begin + samples)] - at);
+      shard.read_encoded(static_cast<std::int64_t>(at), block);
+    });
     digest.add_images(block);
     first = end;
   }
@@ -80,8 +102,10 @@ ContentDigest digest_content(const ShardFile& shard, std::int64_t classes) {
   std::vector<std::byte> block;
   for (std::int64_t first = 0; first < shard.samples(); first += rows) {
     const std::int64_t count = std::min(rows, shard.samples() - first);
-    block.resize(static_cast<std::size_t>(count * shard.sample_bytes()));
-    shard.read_images(first, count, block);
+    read_block(shard, first, count, [&](std::int64_t begin, std::int64_t samples) {
+      block.resize(static_cast<std::size_t>(samples * shard.sample_bytes()));
+      shard.read_images(begin, samples, block);
+    });
     digest.add_images(block);
   }
   return digest;

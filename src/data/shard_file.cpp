@@ -8,6 +8,9 @@
 namespace renai {
 namespace {
 
+/// More than an encoded image can have whose pixels may be decoded.
+constexpr std::uint64_t kMostImageBytes = std::uint64_t{1} << 30;
+
 std::string shape_text(std::span<const std::int64_t> extents) {
   std::string text;
   for (const std::int64_t extent : extents) text += (text.empty() ? "" : "x") + std::to_string(extent);
@@ -34,7 +37,17 @@ H5DatasetInfo ShardFile::require_integers(const std::string& name, std::size_t a
   if (info.extents.size() != axes) {
     fail("dataset '" + name + "' has shape " + shape_text(info.extents) + "; " + extents + " is expected");
   }
+  // The encoded bytes are looked at with their offsets, which tell the sample.
+  if (name != kImageBytes) require_stored(name, info);
   return info;
+}
+
+void ShardFile::require_stored(const std::string& name, const H5DatasetInfo& info) const {
+  double bytes = static_cast<double>(dtype_bytes(info.dtype));
+  for (const std::int64_t extent : info.extents) bytes *= static_cast<double>(extent);
+  if (bytes <= static_cast<double>(file_.most_bytes(name))) return;
+  fail("dataset '" + name + "' claims to be of shape " + shape_text(info.extents) + ", of which the file stores " +
+       "next to nothing; its extents are damaged");
 }
 
 ShardFile ShardFile::open(const std::filesystem::path& path) {
@@ -145,11 +158,14 @@ std::vector<std::uint64_t> ShardFile::read_offsets() const {
   std::vector<std::uint64_t> offsets(static_cast<std::size_t>(samples()) + 1);
   file_.read(kImageOffsets, DType::u64, 0, samples() + 1, std::as_writable_bytes(std::span(offsets)));
   const auto total = static_cast<std::uint64_t>(encoded_bytes());
+  const auto most = static_cast<std::uint64_t>(file_.most_bytes(kImageBytes));
   if (offsets.front() != 0) fail("its first image does not begin at byte 0 of '" + kImageBytes + "'");
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
-    if (offsets[i + 1] > offsets[i] && offsets[i + 1] <= total) continue;
+    const bool rising = offsets[i + 1] > offsets[i] && offsets[i + 1] <= total;
+    if (rising && offsets[i + 1] - offsets[i] <= std::min(most, kMostImageBytes)) continue;
     fail("sample " + std::to_string(i) + " has bytes " + std::to_string(offsets[i]) + " to " +
-         std::to_string(offsets[i + 1]) + " of " + std::to_string(total) + "; its offsets are damaged");
+         std::to_string(offsets[i + 1]) + " of " + std::to_string(total) +
+         (rising ? ", far more than an image can have" : "") + "; its offsets are damaged");
   }
   if (offsets.back() != total) {
     fail("its images end at byte " + std::to_string(offsets.back()) + " of " + std::to_string(total) +

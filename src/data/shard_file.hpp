@@ -73,6 +73,7 @@ class ShardFile {
   ShardFile(std::filesystem::path path, H5File file) : path_(std::move(path)), file_(std::move(file)) {}
   [[noreturn]] void fail(const std::string& why) const;
   H5DatasetInfo require_integers(const std::string& name, std::size_t axes, const std::string& extents) const;
+  void require_stored(const std::string& name, const H5DatasetInfo& info) const;
   std::vector<std::uint64_t> read_digests(const std::string& name) const;
 
   std::filesystem::path path_;

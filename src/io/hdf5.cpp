@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <system_error>
 
 #include "h5_file.hpp"
@@ -221,6 +223,23 @@ H5DatasetInfo H5File::info(const std::string& dataset) const {
   }
   H5Eclear2(H5E_DEFAULT);
   return info;
+}
+
+std::int64_t H5File::most_bytes(const std::string& dataset) const {
+  constexpr std::uint64_t kMostExpansion = 2048;  // Deflate reaches 1032.
+  constexpr std::uint64_t kUnwritten = std::uint64_t{1} << 20;
+  h5::Session session;
+  const hid_t set = impl_->dataset(dataset);
+  const h5::Properties creation = h5::own<h5::Properties>(H5Dget_create_plist(set));
+  const H5D_layout_t layout = creation ? H5Pget_layout(creation.get()) : H5D_LAYOUT_ERROR;
+  const bool elsewhere = layout == H5D_VIRTUAL || (creation && H5Pget_external_count(creation.get()) > 0);
+  const std::uint64_t stored = elsewhere ? 0 : H5Dget_storage_size(set);
+  H5Eclear2(H5E_DEFAULT);
+  if (elsewhere) return std::numeric_limits<std::int64_t>::max();
+  std::error_code error;
+  const std::uint64_t file_bytes = fs::file_size(impl_->path, error);
+  const std::uint64_t most = std::min(stored, error ? stored : file_bytes);
+  return static_cast<std::int64_t>(std::min(most, std::uint64_t{1} << 50) * kMostExpansion + kUnwritten);
 }
 
 void H5File::read(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count,

@@ -167,6 +167,43 @@ class JpegTest(renai_cli.FolderTest):
         shard.unlink()
         self.fails(renai_cli.on_ranks(1, *self.words("missing")), 3, "train-00001.h5")
 
+    def test_damage_of_a_compressed_set_is_named(self):
+        chunked = write_set(self.folder / "chunked", chunked=True)
+        shard = chunked / "train-00001.h5"
+        original = shard.read_bytes()
+
+        def refused(*texts):
+            train = self.words("damaged", data=chunked, augment="flip", epochs=1, steps=0)
+            for words in (train, ["inspect", shard], ["verify", "--adopt", shard]):
+                self.fails(renai_cli.run([renai_cli.renai(), *words]), 3, shard.name, *texts)
+
+        for total in (2 ** 29, 2 ** 40):
+            with h5py.File(shard, "r+") as file:
+                data, last = file["image_bytes"][...], len(file["labels"]) - 1
+                del file["image_bytes"]
+                file.create_dataset("image_bytes", data=data, chunks=(777,), maxshape=(None,), compression="gzip")
+                file["image_bytes"].resize((total,))
+                file["image_offsets"][-1] = total
+            refused(f"sample {last} ", str(total), "damaged")
+            shard.write_bytes(original)
+        with h5py.File(shard, "r+") as file:
+            for name, count in (("labels", 2 ** 38), ("image_offsets", 2 ** 38 + 1)):
+                data = file[name][...]
+                del file[name]
+                file.create_dataset(name, data=data, chunks=(16,), maxshape=(None,), compression="gzip")
+                file[name].resize((count,))
+        refused("'labels'", str(2 ** 38), "damaged")
+        shard.write_bytes(original)
+        with h5py.File(shard, "r") as file:
+            chunk = file["image_bytes"].id.get_chunk_info(9)
+            sample = int(np.searchsorted(file["image_offsets"][...], chunk.chunk_offset[0], side="right")) - 1
+        damaged = bytearray(original)
+        damaged[chunk.byte_offset + chunk.size // 2] ^= 0x55
+        shard.write_bytes(damaged)
+        self.fails(renai_cli.run([renai_cli.renai(), "verify", "--adopt", shard]), 3, shard.name, f"sample {sample} ")
+        self.fails(renai_cli.run([renai_cli.renai(), *self.words("damaged", data=chunked, augment="flip", epochs=1, steps=0)]),
+                   3, shard.name, "reading sample")
+
     def test_a_flipped_byte_is_found_by_its_digest(self):
         self.fails(renai_cli.on_ranks(1, *self.words("bare", verify_data=True)), 3, "verify --adopt")
         self.succeeds(renai_cli.run([renai_cli.renai(), "verify", "--adopt", self.data]))

@@ -38,6 +38,10 @@ class H5File {
   bool exists(const std::string& name) const;
   std::vector<std::string> children(const std::string& group) const;
   H5DatasetInfo info(const std::string& dataset) const;
+  /// The most bytes that the dataset can hold by what the file stores of it, whatever its filters and however many of
+  /// its chunks were never written: damaged extents must not ask for all memory. No bound where the bytes lie in other
+  /// files.
+  std::int64_t most_bytes(const std::string& dataset) const;
   /// Reads rows [first, first + count) of axis 0, converted to `dtype`, into `out` (exact size).
   void read(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count,
             std::span<std::byte> out) const;
