@@ -1,7 +1,11 @@
 #include "renai/app/app.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <new>
@@ -348,18 +352,41 @@ int guarded(World* world, F&& body) {
   }
 }
 
+/// A file opened while a standard stream is closed would take its place, and what is printed would go into it. A file
+/// that may not grow further is an error of the write, which names it, and not the end of the process.
+void prepare_process() {
+  for (int descriptor = ::open("/dev/null", O_RDWR); descriptor >= 0; descriptor = ::open("/dev/null", O_RDWR)) {
+    if (descriptor <= STDERR_FILENO) continue;
+    ::close(descriptor);
+    break;
+  }
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+/// Output that was asked for and could not be written is no success.
+int finish_output(int code) {
+  if (code != 0) return code;
+  return guarded(nullptr, [] {
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+    throw ResourceError("standard output", "it cannot be written", "check that its disk has space");
+  });
+}
+
 }  // namespace
 
 int run_app(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
+  prepare_process();
   CommandLine line(start);
   bool chosen = false;
   const int parsed = guarded(nullptr, [&] {
     chosen = line.parse({argv + 1, argv + argc});
     return 0;
   });
-  if (parsed != 0 || !chosen) return parsed;
-  if (!line.chosen().needs_ranks) return guarded(nullptr, [&] { return line.chosen().run(nullptr); });
+  if (parsed != 0 || !chosen) return finish_output(parsed);
+  const bool trains = line.chosen().app->get_name() == "train";
+  if (trains) std::signal(SIGPIPE, SIG_IGN);  // Whoever read the output may go; the run does not.
+  if (!line.chosen().needs_ranks) return finish_output(guarded(nullptr, [&] { return line.chosen().run(nullptr); }));
 
   std::unique_ptr<World> world;
   const int started = guarded(nullptr, [&] {
@@ -371,7 +398,9 @@ int run_app(int argc, char** argv) {
     return 0;
   });
   if (started != 0) return started;
-  return guarded(world.get(), [&] { return line.chosen().run(world.get()); });
+  const int code = guarded(world.get(), [&] { return line.chosen().run(world.get()); });
+  // What training prints is in the run directory too.
+  return trains ? code : finish_output(code);
 }
 
 }  // namespace renai

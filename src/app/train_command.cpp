@@ -309,6 +309,8 @@ Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_dig
   }
   // Rank 0 alone decides where files go, but all must agree in whether there is a trace: it takes part of every rank.
   text += std::string("trace = ") + (recipe.trace.empty() ? "no" : "yes") + "\n";
+  // Ranks capture together or not at all.
+  text += std::string("RENAI_UNCAPTURED = ") + (runs_uncaptured() ? "1" : "0") + "\n";
   return Fingerprint{{{"recipe", text}, {"build", build_text() + "\n"}, {"data", data_digest + "\n"}}};
 }
 

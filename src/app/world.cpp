@@ -172,6 +172,11 @@ void World::choose_host_leaves(const Recipe& recipe) {
   communicator_ = mpi_ ? mpi_->make_communicator(watchdog_, topology_.ranks_per_host) : make_self_communicator();
 }
 
+bool runs_uncaptured() {
+  const char* value = std::getenv("RENAI_UNCAPTURED");
+  return value != nullptr && *value == '1';
+}
+
 Run World::choose(const Recipe& recipe) {
   if (use_gpu(recipe)) {
     choose_gpu_leaves(recipe);
@@ -183,7 +188,7 @@ Run World::choose(const Recipe& recipe) {
                     "use --precision fp32");
   }
   Run run{device_.get(), backend_.get(), communicator_.get(), control_.get()};
-  if (const char* uncaptured = std::getenv("RENAI_UNCAPTURED"); uncaptured != nullptr && *uncaptured == '1') {
+  if (runs_uncaptured()) {
     run.capture = false;
     log_.info("RENAI_UNCAPTURED=1: graphs stay uncaptured, every launch enqueues its kernels one by one");
   }

@@ -20,6 +20,9 @@ bool started_by_launcher();
 /// Rank as the launcher tells it, before MPI is up; 0 without a launcher. For messages only.
 int launcher_rank();
 
+/// Whether RENAI_UNCAPTURED=1 asks for execution without captured graphs.
+bool runs_uncaptured();
+
 /// Ranks and, once chosen, the compute leaves.
 class World {
  public:

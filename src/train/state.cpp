@@ -1,5 +1,7 @@
 #include "renai/train/state.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <tuple>
 
@@ -88,6 +90,17 @@ std::vector<float> floats(const StateTensor& tensor) {
   std::vector<float> values(tensor.data.size() / 4);
   std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
   return values;
+}
+
+/// Training from such values would skip every step.
+void require_finite(const StateTensor& tensor, const std::string& file) {
+  const std::vector<float> values = floats(tensor);
+  const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  if (bad == values.end()) return;
+  throw DataError(file,
+                  "tensor '" + tensor.name + "' holds " + (std::isnan(*bad) ? "a NaN" : "an infinity") +
+                      " at element " + std::to_string(bad - values.begin()),
+                  "start from weights that are numbers");
 }
 
 void restore_param(Engine& engine, const ParamLayout& layout, const StateTensor& tensor, const DTensor& place) {
@@ -244,6 +257,7 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
   for (std::size_t i = 0; i < graph.params().size(); ++i) {
     const ParamInfo& param = graph.params()[i];
     const StateTensor& weight = require_tensor(state, "weights", param.name, layouts[i].logical, file);
+    if (weights_only) require_finite(weight, file);
     restore_param(engine, layouts[i], weight, plan.tensor(param.weight));
     if (param.ema != kNoTensor) {
       const StateTensor& average =
@@ -266,6 +280,7 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
       const ParamLayout& layout = layouts[static_cast<std::size_t>(norm.scale_param)];
       const StateTensor& tensor =
           require_tensor(state, in_weights ? "weights" : "bn_running", name, layout.logical, file);
+      if (weights_only) require_finite(tensor, file);
       restore_param(engine, layout, tensor, plan.tensor(id));
       if (ema == kNoTensor) continue;
       const StateTensor& average = weights_only ? tensor : require_tensor(state, "ema", name, layout.logical, file);

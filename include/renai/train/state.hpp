@@ -35,9 +35,9 @@ struct Progress {
 /// Weights, momentum, running statistics, their averages (group `ema`, where the graph has them) and progress (with the
 /// loss scale), by torchvision names.
 StateDict gather_state(Engine& engine, const Progress& progress);
-/// Errors: DataError naming the first missing, surplus or misshapen tensor. `weights_only` leaves optimizer and
-/// progress as they are and accepts files without running statistics.
-/// Averages start as a copy of the weights and statistics then.
+/// Errors: DataError naming the first missing, surplus or misshapen tensor; with `weights_only` also the first that
+/// holds a value that is no number. `weights_only` leaves optimizer and progress as they are and accepts files without
+/// running statistics. Averages start as a copy of the weights and statistics then.
 Progress restore_state(Engine& engine, const StateDict& state, const std::string& file, bool weights_only);
 
 /// The state with the group `ema`, which holds weights and running statistics, in place of the weights.
