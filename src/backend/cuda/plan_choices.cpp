@@ -55,13 +55,18 @@ std::string PlanCacheFile::write(std::string_view text) const {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   const std::string draft = path_ + "." + std::to_string(::getpid());
+  std::string failure;
   {
     std::ofstream file(draft, std::ios::trunc);
     file << identity_ << '\n' << text;
-    if (!file.flush()) return "cannot write " + draft;
+    if (!file.flush()) failure = "cannot write " + draft;
   }
-  std::filesystem::rename(draft, path_, error);
-  return error ? "cannot rename " + draft + ": " + error.message() : std::string();
+  if (failure.empty()) {
+    std::filesystem::rename(draft, path_, error);
+    if (error) failure = "cannot rename " + draft + ": " + error.message();
+  }
+  if (!failure.empty()) std::filesystem::remove(draft, error);
+  return failure;
 }
 
 }  // namespace renai::cuda

@@ -17,21 +17,19 @@ class PlanChoices {
   std::string text() const;  ///< One "operation\tchoice" a line.
   /// Adds the lines of `text`; those that cannot be read are left out, so a damaged file costs time, not the run.
   void merge(std::string_view text);
-  std::size_t size() const { return choices_.size(); }
 
  private:
   std::map<std::string, std::string> choices_;
 };
 
-/// The file of one (device, library versions, search mode) under `directory`; empty when there is no directory.
+/// The file of one (device, library versions, search mode) under `directory`; without a directory nothing is kept.
 class PlanCacheFile {
  public:
   PlanCacheFile(std::string directory, const std::string& identity);
   /// Nothing when the file is missing or was made for something else.
   std::string read() const;
-  /// Atomic; a failure is not one of the run: it returns the reason.
+  /// Atomic; a failure is not one of the run: it returns the reason and leaves no file behind.
   std::string write(std::string_view text) const;
-  const std::string& path() const { return path_; }
 
  private:
   std::string path_, identity_;
