@@ -1,5 +1,5 @@
-// Fixed-tree reduction on GPUs: all-to-all of parts, the owner adds the roots in tree order, all-gather. Large vectors
-// go in pieces, so that the additions of one piece run beside the exchange of the next.
+// Fixed-tree reduction on GPUs: all-to-all of parts, the owner adds the roots in tree order, all-gather. In one piece,
+// or in as many as asked for: the additions of a piece then run beside the exchange of the next.
 
 #include <cuda_runtime_api.h>
 

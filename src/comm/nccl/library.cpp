@@ -78,7 +78,12 @@ Library::~Library() {
 void Library::finish(ncclResult_t status, std::string_view stage) {
   // A call may return success before its work in the background has begun: the communicator's own state counts.
   if (status == ncclSuccess) status = ncclInProgress;
-  status = await(comm_, status, watchdog_, [this] { control_->poll(); });
+  try {
+    status = await(comm_, status, watchdog_, [this] { control_->poll(); });
+  } catch (...) {
+    failed_ = true;  // A peer is gone: the call that it takes part in may never end.
+    throw;
+  }
   if (status != ncclSuccess) fail(status, stage);
 }
 

@@ -28,7 +28,8 @@ class Library {
   Library& operator=(const Library&) = delete;
 
   ncclComm_t comm() const noexcept { return comm_; }
-  /// Waits until the call that returned `status` is done. Errors: BackendError, PeerError with `stage`.
+  /// Waits until the call that returned `status` is done. Errors: BackendError, PeerError with `stage`; a peer's
+  /// reported failure.
   void finish(ncclResult_t status, std::string_view stage);
   /// Looks for a failure that the library found meanwhile. Any thread. Errors: PeerError.
   void poll();
