@@ -157,6 +157,18 @@ class Scratch {
   void* data_ = nullptr;
 };
 
+class TimingEvent {
+ public:
+  TimingEvent() { require(cudaEventCreate(&event_), "timing convolutions"); }
+  TimingEvent(const TimingEvent&) = delete;
+  TimingEvent& operator=(const TimingEvent&) = delete;
+  ~TimingEvent() { cudaEventDestroy(event_); }
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 class CudnnPlanner final : public ConvPlanner {
  public:
   CudnnPlanner(Precision precision, bool measure, PlanChoices& choices, std::function<void()> tried)
@@ -294,21 +306,17 @@ class CudnnPlanner final : public ConvPlanner {
     const void* first = problem.pass == ConvPass::data ? y : x;
     const void* second = problem.pass == ConvPass::weights ? y : w;
     void* out = problem.pass == ConvPass::forward ? y : problem.pass == ConvPass::data ? x : w;
-    cudaEvent_t start = nullptr, end = nullptr;
-    require(cudaEventCreate(&start), "timing convolutions");
-    require(cudaEventCreate(&end), "timing convolutions");
+    const TimingEvent start, end;
     float best_ms = 0;
     for (int round = 0; round < 4; ++round) {
-      require(cudaEventRecord(start, nullptr), "timing convolutions");
+      require(cudaEventRecord(start.get(), nullptr), "timing convolutions");
       plan.execute(nullptr, first, second, problem.bias ? bias : nullptr, out, workspace);
-      require(cudaEventRecord(end, nullptr), "timing convolutions");
-      require(cudaEventSynchronize(end), "timing convolutions");
+      require(cudaEventRecord(end.get(), nullptr), "timing convolutions");
+      require(cudaEventSynchronize(end.get()), "timing convolutions");
       float ms = 0;
-      require(cudaEventElapsedTime(&ms, start, end), "timing convolutions");
+      require(cudaEventElapsedTime(&ms, start.get(), end.get()), "timing convolutions");
       if (round == 1 || (round > 1 && ms < best_ms)) best_ms = ms;
     }
-    cudaEventDestroy(start);
-    cudaEventDestroy(end);
     return double{best_ms};
   }
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <iterator>
 #include <map>
+#include <memory>
 
 #include "checked.hpp"
 #include "renai/base/check.hpp"
@@ -83,18 +84,15 @@ class Operation {
  public:
   Operation(const LinearProblem& p, Precision precision)
       : Operation(p, sides_of(p), p.pass == LinearPass::weights ? p.weights_out : p.dtype, precision) {}
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-  ~Operation() { cublasLtMatmulDescDestroy(desc_); }
 
-  cublasLtMatmulDesc_t desc() const { return desc_; }
+  cublasLtMatmulDesc_t desc() const { return desc_.get(); }
   cublasLtMatrixLayout_t a() const { return a_.get(); }
   cublasLtMatrixLayout_t b() const { return b_.get(); }
   cublasLtMatrixLayout_t d() const { return d_.get(); }
 
   template <typename T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
-    require(cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof value), "describing a matrix product");
+    require(cublasLtMatmulDescSetAttribute(desc(), attribute, &value, sizeof value), "describing a matrix product");
   }
 
  private:
@@ -102,7 +100,9 @@ class Operation {
       : a_(p.dtype, sides.a_rows, sides.a_columns),
         b_(p.dtype, sides.b_rows, sides.b_columns),
         d_(out, sides.d_rows, sides.d_columns) {
-    require(cublasLtMatmulDescCreate(&desc_, compute_type(precision), CUDA_R_32F), "describing a matrix product");
+    cublasLtMatmulDesc_t made = nullptr;
+    require(cublasLtMatmulDescCreate(&made, compute_type(precision), CUDA_R_32F), "describing a matrix product");
+    desc_.reset(made);
     set(CUBLASLT_MATMUL_DESC_TRANSA, sides.a_op);
     set(CUBLASLT_MATMUL_DESC_TRANSB, sides.b_op);
     if (!p.bias && !p.relu) return;
@@ -112,8 +112,11 @@ class Operation {
     if (p.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.dtype));
   }
 
+  struct DestroyDesc {
+    void operator()(cublasLtMatmulDesc_t desc) const { cublasLtMatmulDescDestroy(desc); }
+  };
   Layout a_, b_, d_;
-  cublasLtMatmulDesc_t desc_ = nullptr;
+  std::unique_ptr<cublasLtMatmulDescOpaque_t, DestroyDesc> desc_;
 };
 
 /// The attributes that make up an algorithm. Its opaque words hold more than that, and differ between equal ones.
