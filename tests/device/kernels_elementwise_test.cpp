@@ -235,25 +235,5 @@ TEST_F(ElementwiseKernels, ColumnSumsAgreeWithDoubles) {
   }
 }
 
-TEST_F(ElementwiseKernels, BiasIsOneRounding) {
-  std::mt19937 random(12);
-  for (const DType dtype : kFloatTypes) {
-    for (const auto& [rows, columns] : kMatrices) {
-      for (const std::size_t shift : {0, 1}) {
-        std::vector<float> in = rounded(testing::random_floats(random, rows * columns), dtype);
-        const std::vector<float> add = testing::random_floats(random, columns);
-        DeviceTensor values(in, dtype, shift);
-        DeviceArray<float> bias(add);
-        for (std::size_t i = 0; i < in.size(); ++i) in[i] += add[i % columns];
-        launch_add_bias(values.data(), bias.data(), static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns),
-                        dtype, nullptr);
-        synchronize();
-        EXPECT_TRUE(same_bits(values.bytes(), testing::encode(in, dtype))) << rows << " x " << columns;
-        EXPECT_TRUE(values.fences_hold());
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace renai::cuda

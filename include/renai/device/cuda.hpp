@@ -38,7 +38,7 @@ struct CudaGpus {
 CudaGpus find_cuda_gpus();
 /// Number of usable GPUs; when 0, `*reason` says why. Errors: none.
 int cuda_device_count_or_reason(std::string* reason);
-/// "CUDA 13.0 (driver 13.0)"; "none" when the leaf is not built.
+/// "CUDA 13.0, driver for CUDA 13.0", "CUDA 13.0, driver none"; "none" when the leaf is not built.
 std::string cuda_versions();
 
 struct CudaDeviceOptions {

@@ -209,15 +209,13 @@ class CudaRangeRecorder final : private RangeRecorder<cuda::FloatSpan> {
 
 std::string cuda_range_kernel_name(const RangeNode& node) { return "cuda." + std::string(range_op_name(node.op)); }
 
-std::int64_t cuda_range_workspace_bytes(const ComputationGraph& graph, const RangeNode& node, const ShapeTable& shapes,
-                                        std::span<const std::int64_t> padded_c) {
+std::int64_t cuda_range_workspace_bytes(const ComputationGraph& graph, const RangeNode& node,
+                                        const ShapeTable& shapes) {
   const auto most_elems = [&](const ParamInfo& param) {
     const auto id = static_cast<std::size_t>(param.grad);
     std::int64_t most = 0;
     for (const std::vector<Shape>& row : shapes) {
-      if (row[id].rank() == 0) continue;
-      const std::int64_t c = row[id].c(), stored_c = padded_c.empty() ? c : std::max(c, padded_c[id]);
-      most = std::max(most, row[id].elems() / c * stored_c);
+      if (row[id].rank() > 0) most = std::max(most, row[id].elems());
     }
     return most;
   };

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 
 #include "renai/backend/backend.hpp"
@@ -16,8 +15,7 @@ std::string cuda_range_kernel_name(const RangeNode& node);
 
 /// Workspace that a RANGE node's entry has to book, the same for every spec; 0 for most. Determinism: a function of the
 /// parameters' sizes alone.
-std::int64_t cuda_range_workspace_bytes(const ComputationGraph& graph, const RangeNode& node, const ShapeTable& shapes,
-                                        std::span<const std::int64_t> padded_c = {});
+std::int64_t cuda_range_workspace_bytes(const ComputationGraph& graph, const RangeNode& node, const ShapeTable& shapes);
 
 /// Enqueues (or records) one RANGE node. All addresses are resolved now; step-dependent values are read at run time
 /// from the staged control block and from the scalars. `workspace` is what the entry booked. Determinism: element-wise,

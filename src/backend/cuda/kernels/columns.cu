@@ -1,4 +1,4 @@
-// Operators on [rows, columns] with something per column: copies of columns, bias, bias gradients.
+// Operators on [rows, columns] with something per column: copies of columns, bias gradients.
 
 #include "elementwise.hpp"
 #include "row_tiles.cuh"
@@ -66,32 +66,6 @@ __global__ void __launch_bounds__(kFinalThreads)
   if (column >= 0) out[column] = static_cast<float>(sum.at[0]);
 }
 
-template <typename T, int V>
-__global__ void __launch_bounds__(kRowThreads) add_to_columns(void* values, const float* bias, RowTiling t) {
-  const RowPlace place = row_place(t);
-  float add[V] = {};
-  if (place.active) load_floats(bias, place.vector * V, add);
-  for (int k = 0; k < t.tiles; ++k) {
-    const int row = (place.row_block * t.tiles + k) * kUnroll * t.row_lanes + place.row_lane;
-    Vector<T, V> loaded[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int at = row + u * t.row_lanes;
-      const bool inside = place.active && at < t.rows;
-      loaded[u] = inside ? Vector<T, V>::load(values, row_index(t, place, at)) : Vector<T, V>::zero();
-    }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int at = row + u * t.row_lanes;
-      float v[V];
-      loaded[u].widen_to(v);
-#pragma unroll
-      for (int j = 0; j < V; ++j) v[j] += add[j];
-      if (place.active && at < t.rows) Vector<T, V>::narrow_from(v).store(values, row_index(t, place, at));
-    }
-  }
-}
-
 bool divides(int elems, std::initializer_list<std::int64_t> counts) {
   return std::all_of(counts.begin(), counts.end(), [&](std::int64_t count) { return count % elems == 0; });
 }
@@ -145,18 +119,6 @@ void launch_column_sums(const void* values, float* out, std::int64_t rows, std::
   const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(columns, kFinalChannels));
   finish_columns<<<blocks, kFinalThreads, 0, stream>>>(partials, out, row_blocks, columns);
   check_launch("finish_columns");
-}
-
-void launch_add_bias(void* values, const float* bias, std::int64_t rows, std::int64_t columns, DType dtype,
-                     cudaStream_t stream) {
-  if (rows == 0) return;
-  const bool vectors = divides(vector_elems(dtype), {columns}) && vector_aligned({values, bias});
-  with_vectors(dtype, vectors, [&](auto element, auto length) {
-    constexpr int V = decltype(length)::value;
-    const RowTiling t = write_tiling(rows, columns, V, kUnroll);
-    add_to_columns<decltype(element), V><<<t.grid(), kRowThreads, 0, stream>>>(values, bias, t);
-  });
-  check_launch("add_to_columns");
 }
 
 }  // namespace renai::cuda

@@ -39,8 +39,5 @@ void launch_cast_to_f32(const void* from, float* to, std::int64_t elems, DType f
 std::int64_t column_sums_workspace_bytes(std::int64_t rows, std::int64_t columns);
 void launch_column_sums(const void* values, float* out, std::int64_t rows, std::int64_t columns, std::byte* workspace,
                         DType dtype, cudaStream_t stream);
-/// values[row, column] += bias[column].
-void launch_add_bias(void* values, const float* bias, std::int64_t rows, std::int64_t columns, DType dtype,
-                     cudaStream_t stream);
 
 }  // namespace renai::cuda

@@ -6,7 +6,7 @@ namespace renai::cuda {
 namespace {
 
 constexpr int kUnroll = 4;
-/// NormHalf as many rows in flight where two tensors are read.
+/// Half as many rows in flight where two tensors are read.
 template <NormTail tail>
 constexpr int kApplyUnroll = tail == NormTail::add_relu || tail == NormTail::relu_add ? 2 : 4;
 
