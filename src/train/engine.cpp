@@ -102,10 +102,14 @@ std::span<const float> Engine::read_back(std::int64_t step) const {
   return {reinterpret_cast<const float*>(slot), kReadBackBytes / sizeof(float)};
 }
 
+// A copy from or to memory that is not page-locked may wait for the stream's work inside of the driver, where nobody
+// looks whether the other ranks are alive: the stream is empty before it.
+
 void Engine::upload(std::int64_t offset_bytes, std::span<const std::byte> data) {
   RENAI_CHECK(offset_bytes >= 0 && offset_bytes + static_cast<std::int64_t>(data.size()) <= arena_->size_bytes(),
               "an upload stays inside the arena");
   Stream& update = stream(StreamId::UPDATE);
+  update.synchronize();
   update.copy(arena_->data() + offset_bytes, data.data(), static_cast<std::int64_t>(data.size()));
   update.synchronize();
 }
@@ -114,6 +118,7 @@ void Engine::download(std::int64_t offset_bytes, std::span<std::byte> data) {
   RENAI_CHECK(offset_bytes >= 0 && offset_bytes + static_cast<std::int64_t>(data.size()) <= arena_->size_bytes(),
               "a download stays inside the arena");
   Stream& update = stream(StreamId::UPDATE);
+  update.synchronize();
   update.copy(data.data(), arena_->data() + offset_bytes, static_cast<std::int64_t>(data.size()));
   update.synchronize();
 }
