@@ -5,6 +5,7 @@
 
 #include "commands.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/checkpoint/state_dict.hpp"
 #include "renai/model/model_spec.hpp"
@@ -62,6 +63,7 @@ void print_result(const ValidationResult& result, const EvalArguments& arguments
 }  // namespace
 
 int command_eval(World& world, const EvalArguments& arguments) {
+  require_named_file("--checkpoint " + arguments.checkpoint, arguments.checkpoint, "give the path of a checkpoint");
   StateDict state = load_checkpoint(arguments.checkpoint);
   if (arguments.ema) state = averages_as_weights(std::move(state), arguments.checkpoint);
   Recipe recipe = stored_recipe(state, arguments.checkpoint);

@@ -3,6 +3,7 @@
 
 #include "commands.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/checkpoint/state_dict.hpp"
 #include "renai/io/hdf5.hpp"
@@ -13,7 +14,10 @@ namespace renai {
 namespace {
 
 void require_exists(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) throw UserError(path.string(), "no such file or directory", "check the path");
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return;
+  if (error) fail_reading(path.string(), error.value());
+  throw UserError(path.string(), "no such file or directory", "check the path");
 }
 
 bool is_checkpoint(const std::filesystem::path& path) {

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
+#include "renai/io/atomic_file.hpp"
 
 namespace renai {
 namespace {
@@ -49,7 +51,7 @@ class RecipeFile {
   void apply() const {
     toml::table root;
     try {
-      root = toml::parse_file(path_);
+      root = toml::parse(read_text(path_), path_);
     } catch (const toml::parse_error& error) {
       throw UserError(at(error.source()), "not valid TOML: " + std::string(error.description()), "correct the file");
     }
@@ -133,9 +135,7 @@ void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config) 
 
 void apply_config(CLI::App& command, const std::string& config) {
   if (config.empty()) return;
-  if (!std::filesystem::is_regular_file(config)) {
-    throw UserError("--config " + config, "the recipe file does not exist", "check the path");
-  }
+  require_named_file("--config " + config, config, "check the path");
   RecipeFile(command, config).apply();
 }
 

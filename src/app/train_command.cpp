@@ -10,6 +10,7 @@
 #include "dry_run.hpp"
 #include "interrupt.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/loader.hpp"
 #include "renai/train/task.hpp"
@@ -64,11 +65,6 @@ std::optional<std::filesystem::path> find_resume(const Recipe& recipe, World& wo
   return found;
 }
 
-void require_file(const std::string& option, const std::filesystem::path& path, const char* remedy) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) throw DataError(option, "there is no such file", remedy);
-}
-
 /// Files of a run among those of a data set could not be told apart, and the next run would move the data set aside.
 void refuse_data_directory(const Recipe& recipe) {
   if (recipe.run_dir.empty()) return;
@@ -102,13 +98,13 @@ struct StartState {
 
 std::optional<StartState> load_start(const Recipe& recipe, World& world, const std::string& data_digest) {
   if (const auto resume = find_resume(recipe, world)) {
-    require_file("--resume " + resume->string(), *resume, "use auto, no, or the path of a checkpoint");
+    require_named_file("--resume " + resume->string(), *resume, "use auto, no, or the path of a checkpoint");
     StartState start{resume->string(), load_checkpoint(*resume), true};
     require_same_run(recipe, start.state, start.file, data_digest);
     return start;
   }
   if (recipe.init_from.empty()) return std::nullopt;
-  require_file("--init-from " + recipe.init_from, recipe.init_from, "give the path of a checkpoint");
+  require_named_file("--init-from " + recipe.init_from, recipe.init_from, "give the path of a checkpoint");
   return StartState{recipe.init_from, load_checkpoint(recipe.init_from, false), false};
 }
 

@@ -9,6 +9,7 @@
 
 #include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai {
 namespace {
@@ -25,7 +26,9 @@ std::string digest_of(std::ifstream& file, std::size_t size_bytes, const std::fi
   file.seekg(0);
   for (std::size_t done = 0; done < size_bytes;) {
     const std::size_t count = std::min(kBlockBytes, size_bytes - done);
+    errno = 0;
     if (!file.read(block.data(), static_cast<std::streamsize>(count))) {
+      if (errno != 0) fail_reading("reading " + path.string(), errno);
       throw DataError("reading " + path.string(), "the disk gave fewer bytes than the file's size",
                       "check the disk, or use another checkpoint");
     }
@@ -38,14 +41,14 @@ std::string digest_of(std::ifstream& file, std::size_t size_bytes, const std::fi
 std::size_t size_of(const std::filesystem::path& path) {
   std::error_code failure;
   const auto size_bytes = std::filesystem::file_size(path, failure);
-  if (failure) throw DataError("reading " + path.string(), failure.message(), "check the path");
+  if (failure) fail_reading("reading " + path.string(), failure.value());
   return static_cast<std::size_t>(size_bytes);
 }
 
 std::ifstream open_file(const std::filesystem::path& path) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw DataError("reading " + path.string(), "the file cannot be opened", "check the path and its permissions");
+  if (!file) fail_reading("reading " + path.string(), errno);
   return file;
 }
 

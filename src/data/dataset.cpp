@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <optional>
-#include <system_error>
 
 #include "positioned_file.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "shard_content.hpp"
 #include "shard_file.hpp"
@@ -83,11 +83,7 @@ Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 Dataset::~Dataset() = default;
 
 Dataset Dataset::open(const fs::path& directory, const std::string& split) {
-  std::error_code error;
-  if (!fs::is_directory(directory, error)) {
-    throw UserError("data set " + directory.string(), "there is no such folder",
-                    "name the folder that `renai pack` wrote");
-  }
+  require_named_folder("data set " + directory.string(), directory, "name the folder that `renai pack` wrote");
   auto impl = std::make_unique<Impl>();
   impl->directory = directory;
   impl->manifest = load_manifest(directory);

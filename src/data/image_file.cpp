@@ -50,6 +50,8 @@ struct OpenFile {
     case EMFILE:
     case ENFILE:
       throw ResourceError("opening " + path.string(), why, "raise the limit (ulimit -n), or lower --threads");
+    case EACCES:
+    case EPERM: throw ResourceError("reading " + path.string(), why, "change its permissions, or remove the file");
     case ENOMEM: throw ResourceError("reading " + path.string(), why, "lower --threads, or free some memory");
     case EIO:
     case ESTALE:

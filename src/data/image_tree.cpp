@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
@@ -47,11 +48,12 @@ struct Entry {
 
 std::vector<Entry> entries_of(const fs::path& folder) {
   std::vector<Entry> entries;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    std::error_code dangling;
-    const bool inner = entry.is_directory(dangling);
-    entries.push_back({entry.path().filename().string() + (inner ? "/" : ""), inner});
+  std::error_code error, dangling;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const bool inner = at->is_directory(dangling);
+    entries.push_back({at->path().filename().string() + (inner ? "/" : ""), inner});
   }
+  if (error) fail_reading("reading folder " + printable(folder.string()), error.value());
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.key < b.key; });
   return entries;
 }
@@ -163,9 +165,7 @@ ImageList ImageList::select(const std::vector<std::int64_t>& places) const {
 }
 
 ImageTree list_images(const fs::path& input) {
-  if (!fs::is_directory(input)) {
-    throw UserError("input " + printable(input.string()), "there is no such folder", "name the folder of the classes");
-  }
+  require_named_folder("input " + printable(input.string()), input, "name the folder of the classes");
   ImageTree tree;
   const bool split = fs::is_directory(input / "train");
   const std::string prefix = split ? "train/" : "";

@@ -216,7 +216,8 @@ std::string Manifest::digest() const {
 Manifest load_manifest(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kManifestFile;
   std::string text;
-  if (!std::filesystem::exists(path)) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown) && !unknown) {
     throw DataError("reading " + path.string(), "the file is missing", "make the data set with `renai pack`");
   }
   text = read_text(path);

@@ -1,9 +1,11 @@
 // CIFAR, binary version: records of one label byte (CIFAR-100: coarse, then fine) and 3072 pixels, planes R, G, B.
 #include <algorithm>
-#include <fstream>
+#include <span>
 
 #include "packing.hpp"
+#include "positioned_file.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
@@ -25,8 +27,7 @@ RecordFiles open_records(const std::vector<fs::path>& paths, std::int64_t label_
   for (const fs::path& path : paths) {
     std::error_code error;
     const auto size_bytes = static_cast<std::int64_t>(fs::file_size(path, error));
-    if (error)
-      throw DataError("reading " + path.string(), "the file is missing", "put all files of the set into one folder");
+    if (error) fail_reading("reading " + path.string(), error.value());
     if (size_bytes % files.record_bytes() != 0) {
       throw DataError("reading " + path.string(),
                       "its " + std::to_string(size_bytes) + " bytes are no whole number of records of " +
@@ -41,18 +42,17 @@ RecordFiles open_records(const std::vector<fs::path>& paths, std::int64_t label_
 void read_records(const RecordFiles& files, std::int64_t first, std::span<std::int32_t> labels,
                   std::span<std::byte> images) {
   std::vector<char> record(static_cast<std::size_t>(files.record_bytes()));
-  std::ifstream in;
+  PositionedFile in;
   std::size_t open = files.paths.size();
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const std::int64_t number = first + static_cast<std::int64_t>(i);
     const auto after = std::upper_bound(files.first.begin(), files.first.end(), number);
     const auto file = static_cast<std::size_t>(std::distance(files.first.begin(), after) - 1);
     if (file != open) {
-      in = std::ifstream(files.paths[file], std::ios::binary);
-      in.seekg((number - files.first[file]) * files.record_bytes());
+      in = PositionedFile(files.paths[file]);
       open = file;
     }
-    if (!in.read(record.data(), files.record_bytes())) {
+    if (!in.read((number - files.first[file]) * files.record_bytes(), std::as_writable_bytes(std::span(record)))) {
       throw DataError("reading " + files.paths[file].string(),
                       "record " + std::to_string(number - files.first[file]) + " cannot be read",
                       "fetch the file again");

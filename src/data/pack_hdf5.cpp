@@ -11,6 +11,7 @@
 #include "packing.hpp"
 #include "pixel_values.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/io/hdf5.hpp"
 #include "shard_file.hpp"
@@ -181,7 +182,7 @@ Arrays open_arrays(const fs::path& path, const std::string& images, const std::s
                    const Hdf5Options& hdf5) {
   Arrays arrays;
   arrays.path = path.string();
-  if (!fs::exists(path)) throw UserError("input " + arrays.path, "there is no such file", "name an HDF5 file");
+  require_named_file("input " + arrays.path, path, "name an HDF5 file");
   arrays.file = std::make_shared<const H5File>(H5File::open(path));
   arrays.images = images;
   arrays.labels = labels;

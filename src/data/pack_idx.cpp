@@ -2,11 +2,13 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 
 #include "packing.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/handle.hpp"
 
 namespace renai {
@@ -36,7 +38,9 @@ void read_exactly(gzFile file, const fs::path& path, std::byte* to, std::size_t 
     const auto part = static_cast<unsigned>(std::min<std::size_t>(size_bytes, 1u << 24));
     const int got = gzread(file, to, part);
     int code = Z_OK;
+    const int system_error = errno;
     const char* message = gzerror(file, &code);
+    if (code == Z_ERRNO && system_error != 0) fail_reading("reading " + path.string(), system_error);
     if (got < 0 || (code != Z_OK && code != Z_BUF_ERROR)) fail(path, std::string("it is damaged: ") + message);
     if (got == 0) fail(path, "it is truncated");
     to += got;
@@ -45,8 +49,9 @@ void read_exactly(gzFile file, const fs::path& path, std::byte* to, std::size_t 
 }
 
 IdxFile read_idx(const fs::path& path, bool images) {
+  errno = 0;
   Handle<gzFile, CloseGzip, nullptr> file(gzopen(path.c_str(), "rb"));
-  if (!file) throw ResourceError("opening " + path.string(), std::strerror(errno), "check the file's permissions");
+  if (!file) fail_reading("opening " + path.string(), errno);
   gzbuffer(file.get(), 1u << 18);
   const auto word = [&] {
     std::byte raw[4];

@@ -9,6 +9,7 @@
 #include "pack_run.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/io/atomic_file.hpp"
 #include "shard_writer.hpp"
@@ -127,9 +128,7 @@ std::vector<std::string> class_names(std::int64_t count, const fs::path& file) {
 }
 
 void require_input_folder(const fs::path& input) {
-  if (!fs::is_directory(input)) {
-    throw UserError("input " + input.string(), "there is no such folder", "name the folder that holds the files");
-  }
+  require_named_folder("input " + input.string(), input, "name the folder that holds the files");
 }
 
 }  // namespace renai

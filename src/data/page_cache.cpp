@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "renai/base/descriptor.hpp"
-#include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
@@ -22,7 +22,7 @@ void FileSet::add(const fs::path& directory, const Manifest& manifest, const std
     if (known.contains(path.native())) continue;
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
-    if (error) throw DataError("shard " + path.string(), error.message(), "copy or make it again");
+    if (error) fail_reading("shard " + path.string(), error.value());
     known.insert(path.native());
     paths.push_back(path);
     size_bytes += static_cast<std::int64_t>(bytes);
@@ -74,10 +74,7 @@ void CacheFiller::run(int part, int parts) {
 }
 
 void CacheFiller::read_file(const fs::path& path) {
-  const auto fail = [&path] {
-    throw ResourceError("reading " + path.string() + " into memory", std::generic_category().message(errno),
-                        "check the disk, or leave out --cache");
-  };
+  const auto fail = [&path] { fail_reading("reading " + path.string() + " into memory", errno); };
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) fail();
   ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai {
 namespace {
@@ -40,8 +41,7 @@ Descriptor open_file(const std::filesystem::path& path) {
 PositionedFile::PositionedFile(std::filesystem::path path) : path_(std::move(path)), file_(open_file(path_)) {
   struct stat status {};
   if (!file_ || ::fstat(file_.get(), &status) != 0) {
-    throw ResourceError("opening " + path_.string(), std::generic_category().message(errno),
-                        "check permissions and the limit of open files");
+    fail_reading("opening " + path_.string(), errno);
   }
   size_bytes_ = status.st_size;
 }

@@ -13,7 +13,7 @@ namespace renai {
 class PositionedFile {
  public:
   PositionedFile() = default;
-  /// Errors: ResourceError naming the file and the system's reason.
+  /// Errors: DataError where there is none; ResourceError naming the file and the system's reason.
   explicit PositionedFile(std::filesystem::path path);
 
   std::int64_t size_bytes() const { return size_bytes_; }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/data/pack.hpp"
 #include "renai/io/atomic_file.hpp"
 #include "shard_content.hpp"
@@ -114,8 +115,10 @@ std::string adopt_file(const fs::path& path, std::int64_t classes, const std::st
 }
 
 void require_exists(const fs::path& path) {
-  if (!fs::exists(path))
-    throw UserError("data set " + path.string(), "there is no such file or folder", "check the path");
+  std::error_code error;
+  if (fs::exists(path, error)) return;
+  if (error) fail_reading("data set " + path.string(), error.value());
+  throw UserError("data set " + path.string(), "there is no such file or folder", "check the path");
 }
 
 }  // namespace

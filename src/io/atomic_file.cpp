@@ -10,6 +10,7 @@
 
 #include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
@@ -83,10 +84,7 @@ void replace_text(const fs::path& path, std::string_view text) {
 }
 
 std::string read_text(const fs::path& path) {
-  const auto fail = [&path](int error) {
-    throw DataError("reading " + path.string(), error == ENOENT ? "the file is missing" : reason_of(error),
-                    "check the path and its permissions");
-  };
+  const auto fail = [&path](int error) { fail_reading("reading " + path.string(), error); };
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) fail(errno);
   std::string text;

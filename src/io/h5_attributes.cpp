@@ -19,7 +19,7 @@ h5::Attribute open_single(H5File::Impl& impl, const std::string& object, const s
   }
   auto attribute =
       h5::own<h5::Attribute>(H5Aopen_by_name(impl.file.get(), path.c_str(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT));
-  if (!attribute) h5::fail_data(impl.path, "attribute '" + name + "'", h5::take_reason());
+  if (!attribute) h5::fail_read(impl.path, "attribute '" + name + "'");
   const auto space = h5::own<h5::Space>(H5Aget_space(attribute.get()));
   if (!space || H5Sget_simple_extent_npoints(space.get()) != 1) {
     h5::fail_data(impl.path, "attribute '" + name + "'", "it does not hold one value");
@@ -34,7 +34,7 @@ std::string read_variable(const H5File::Impl& impl, hid_t attribute, hid_t file_
   H5Tset_cset(memory.get(), H5Tget_cset(file_type));
   char* text = nullptr;
   if (H5Aread(attribute, memory.get(), &text) < 0) {
-    h5::fail_data(impl.path, "attribute '" + name + "'", h5::take_reason());
+    h5::fail_read(impl.path, "attribute '" + name + "'");
   }
   std::string value = text == nullptr ? "" : text;
   H5free_memory(text);
@@ -49,7 +49,7 @@ std::string read_fixed(const H5File::Impl& impl, hid_t attribute, hid_t file_typ
   std::string value(size_bytes, '\0');
   const auto memory = h5::own<h5::Type>(H5Tcopy(file_type));
   if (H5Aread(attribute, memory.get(), value.data()) < 0) {
-    h5::fail_data(impl.path, "attribute '" + name + "'", h5::take_reason());
+    h5::fail_read(impl.path, "attribute '" + name + "'");
   }
   value.resize(::strnlen(value.data(), value.size()));
   if (H5Tget_strpad(file_type) == H5T_STR_SPACEPAD) value.erase(value.find_last_not_of(' ') + 1);
@@ -95,7 +95,7 @@ std::optional<std::int64_t> H5File::int_attribute(const std::string& object, con
     h5::fail_data(impl_->path, "attribute '" + name + "'", "it is not an integer");
   }
   if (H5Aread(attribute.get(), H5T_NATIVE_INT64, &value) < 0) {
-    h5::fail_data(impl_->path, "attribute '" + name + "'", h5::take_reason());
+    h5::fail_read(impl_->path, "attribute '" + name + "'");
   }
   return value;
 }

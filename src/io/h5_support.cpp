@@ -1,9 +1,13 @@
 #include "h5_support.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai::h5 {
 namespace {
@@ -85,17 +89,43 @@ ElementType classify(hid_t file_type) {
   return element;
 }
 
-std::string take_reason() {
-  std::string text;
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
-  H5Eclear2(H5E_DEFAULT);
-  // The library's own text wraps the system's reason in positions and addresses; the reason is what helps.
+namespace {
+
+/// The error number in the library's text when disk, network or host are the reason; 0 otherwise: that a damaged file
+/// leads to places that no file has is an error of the system too.
+int host_error_in(const std::string& text) {
+  const std::string mark = "errno = ";
+  const auto at = text.find(mark);
+  const int error = at == std::string::npos ? 0 : std::atoi(text.c_str() + at + mark.size());
+  constexpr std::array kOfTheHost{EIO, ESTALE, ETIMEDOUT, EAGAIN, EACCES, EPERM, ENOMEM, ENXIO, ENODEV, EREMOTEIO};
+  return std::find(kOfTheHost.begin(), kOfTheHost.end(), error) != kOfTheHost.end() ? error : 0;
+}
+
+/// The library's own text wraps the system's reason in positions and addresses; the reason is what helps.
+std::string reason_in(const std::string& text) {
   const std::string mark = "error message = '";
   if (const auto at = text.find(mark); at != std::string::npos) {
     const auto end = text.find('\'', at + mark.size());
     if (end != std::string::npos) return text.substr(at + mark.size(), end - at - mark.size());
   }
   return text.empty() ? "the HDF5 library gives no reason" : text;
+}
+
+}  // namespace
+
+Failure take_failure() {
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
+  H5Eclear2(H5E_DEFAULT);
+  return {reason_in(text), host_error_in(text)};
+}
+
+std::string take_reason() { return take_failure().reason; }
+
+void fail_read(const std::filesystem::path& path, const std::string& what) {
+  const Failure failure = take_failure();
+  if (failure.host_error != 0) fail_reading(what + " of " + path.string(), failure.host_error);
+  fail_data(path, what, failure.reason);
 }
 
 Properties file_access() {

@@ -54,6 +54,16 @@ ElementType classify(hid_t file_type);
 
 /// The innermost entry of the library's error stack: the cause, e.g. "No space left on device". Clears the stack.
 std::string take_reason();
+/// The same, and the system's error number where disk, network or host are the reason, else 0.
+struct Failure {
+  std::string reason;
+  int host_error = 0;
+};
+Failure take_failure();
+
+/// Fails for what the library's error stack says. Errors: ResourceError where the system would not read the file,
+/// otherwise DataError; `what` as in fail_data.
+[[noreturn]] void fail_read(const std::filesystem::path& path, const std::string& what);
 
 /// File access with locking off (files are complete before they get their name, so there is nothing to lock).
 Properties file_access();

@@ -11,6 +11,7 @@
 #include "h5_file.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
@@ -35,7 +36,7 @@ void H5File::Impl::fail(const std::string& what) {
 hid_t H5File::Impl::dataset(const std::string& name) {
   if (const auto at = opened.find(name); at != opened.end()) return at->second.get();
   auto set = h5::own<h5::DataSet>(H5Dopen2(file.get(), name.c_str(), H5P_DEFAULT));
-  if (!set) h5::fail_data(path, "dataset '" + name + "'", h5::take_reason());
+  if (!set) h5::fail_read(path, "dataset '" + name + "'");
   return opened.emplace(name, std::move(set)).first->second.get();
 }
 
@@ -91,18 +92,13 @@ Selection select_rows(hid_t dataset, const fs::path& path, const std::string& na
   return selection;
 }
 
-[[noreturn]] void fail_open(const fs::path& path, int error) {
-  const std::string failed = "opening " + path.string();
-  if (error == ENOENT || error == ENOTDIR) throw DataError(failed, "the file is missing", "check the path");
-  throw ResourceError(failed, std::generic_category().message(error), "check the file's permissions and its disk");
-}
-
 /// Why the library would not open a file that the system opens.
 [[noreturn]] void fail_format(const fs::path& path) {
-  const std::string reason = h5::take_reason();
+  const auto [reason, host_error] = h5::take_failure();
   std::error_code error;
   const auto size = fs::file_size(path, error);
   const std::string failed = "opening " + path.string();
+  if (host_error != 0) fail_reading(failed, host_error);
   if (!error && size == 0) throw DataError(failed, "the file is empty", "make it again");
   if (reason.find("truncated") != std::string::npos) {
     throw DataError(failed, "the file is truncated (" + reason + ")", "copy or make it again");
@@ -129,7 +125,7 @@ H5File::~H5File() = default;
 
 H5File H5File::open(const fs::path& path) {
   const int probe = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (probe < 0) fail_open(path, errno);
+  if (probe < 0) fail_reading("opening " + path.string(), errno);
   ::close(probe);
   if (fs::is_directory(path))
     throw DataError("opening " + path.string(), "it is a folder, not a file", "name the file");
@@ -185,17 +181,17 @@ std::vector<std::string> H5File::children(const std::string& group) const {
   h5::Group opened = h5::own<h5::Group>(H5Gopen2(impl_->file.get(), object_path(group).c_str(), H5P_DEFAULT));
   H5G_info_t info{};
   if (!opened || H5Gget_info(opened.get(), &info) < 0) {
-    h5::fail_data(impl_->path, "group '" + group + "'", h5::take_reason());
+    h5::fail_read(impl_->path, "group '" + group + "'");
   }
   std::vector<std::string> names;
   for (hsize_t i = 0; i < info.nlinks; ++i) {
     const ssize_t length =
         H5Lget_name_by_idx(opened.get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, nullptr, 0, H5P_DEFAULT);
-    if (length < 0) h5::fail_data(impl_->path, "group '" + group + "'", h5::take_reason());
+    if (length < 0) h5::fail_read(impl_->path, "group '" + group + "'");
     std::string name(static_cast<std::size_t>(length), '\0');
     if (H5Lget_name_by_idx(opened.get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size() + 1,
                            H5P_DEFAULT) < 0) {
-      h5::fail_data(impl_->path, "group '" + group + "'", h5::take_reason());
+      h5::fail_read(impl_->path, "group '" + group + "'");
     }
     names.push_back(std::move(name));
   }
@@ -211,7 +207,7 @@ H5DatasetInfo H5File::info(const std::string& dataset) const {
   }
   h5::Type type = h5::own<h5::Type>(H5Dget_type(set));
   h5::Properties creation = h5::own<h5::Properties>(H5Dget_create_plist(set));
-  if (!type || !creation) h5::fail_data(impl_->path, "dataset '" + dataset + "'", h5::take_reason());
+  if (!type || !creation) h5::fail_read(impl_->path, "dataset '" + dataset + "'");
   const h5::ElementType element = h5::classify(type.get());
   info.dtype = element.dtype;
   info.convertible = element.convertible;
@@ -250,7 +246,7 @@ void H5File::read(const std::string& dataset, DType dtype, std::int64_t first, s
   if (out.empty()) return;
   const h5::Type type = h5::make_type(dtype);
   if (H5Dread(set, type.get(), rows.memory.get(), rows.file.get(), H5P_DEFAULT, out.data()) < 0) {
-    h5::fail_data(impl_->path, "reading dataset '" + dataset + "'", h5::take_reason());
+    h5::fail_read(impl_->path, "reading dataset '" + dataset + "'");
   }
 }
 

@@ -1,7 +1,9 @@
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/model/model_spec.hpp"
 #include "zoo/zoo.hpp"
@@ -39,10 +41,13 @@ constexpr ZooEntry kZoo[] = {{"cnn-small", zoo::cnn_small},
                              {"vgg19_bn", zoo::vgg19_bn}};
 
 ModelSpec load_model_file(const std::string& path) {
+  const std::string failed = "reading model file " + path;
+  require_named_file(failed, path, "check the path of --model");
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw UserError("reading model file " + path, "the file cannot be opened", "check the path of --model");
+  if (!file) fail_reading(failed, errno);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) throw UserError("reading model file " + path, "the file cannot be read", "check the path of --model");
+  if (file.bad()) fail_reading(failed, errno);
   return parse_model(text, path);
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 
 namespace renai {
@@ -32,8 +33,10 @@ std::vector<ordered_json> parse_trace(const std::filesystem::path& path, const s
 }
 
 std::vector<ordered_json> read_trace(const std::filesystem::path& path) {
+  require_named_file("the trace " + path.string(), path, "check the path");
+  errno = 0;
   std::ifstream file(path);
-  if (!file) throw DataError(path.string(), "the trace cannot be opened", "check the path");
+  if (!file) fail_reading("reading " + path.string(), errno);
   std::vector<std::string> texts;
   for (std::string line; std::getline(file, line);) texts.push_back(std::move(line));
   return parse_trace(path, texts);

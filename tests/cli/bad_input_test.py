@@ -2,7 +2,9 @@
 """Bad input: one clear error with the right exit code, on one rank and on several, and nothing hangs."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -188,15 +190,87 @@ class BadInputTest(renai_cli.FolderTest):
 
     def test_checkpoints(self):
         (self.folder / "no.h5").write_text("no HDF5")
-        self.train(3, ["--resume yes; there is no such file; use auto, no, or"], "--resume", "yes", ranks=(1, 2))
-        self.train(3, ["none.h5; there is no such file; give"], "--init-from", self.folder / "none.h5", ranks=(1,))
-        for words, name, ranks in ((["--init-from"], "no.h5", (1, 2)), (["--resume"], "none.h5", (1,)),
-                                   (["--resume"], "no.h5", (1,))):
+        self.train(2, ["--resume yes; there is no such file; use auto, no, or"], "--resume", "yes", ranks=(1, 2))
+        self.train(2, ["none.h5; there is no such file; give"], "--init-from", self.folder / "none.h5", ranks=(1,))
+        self.train(2, ["none.h5; there is no such file; use auto"], "--resume", self.folder / "none.h5", ranks=(1,))
+        self.assertFalse((self.folder / "run").exists(), "a refused command line begins no run")
+        for words, name, ranks in ((["--init-from"], "no.h5", (1, 2)), (["--resume"], "no.h5", (1,))):
             self.train(3, [name], *words, self.folder / name, ranks=ranks)
             summary = json.loads((self.folder / "run" / "summary.json").read_text())
             self.assertEqual(summary["status"], "failed")
             self.assertIn(name, summary["error"])
         self.refuses(3, ["no.h5"], "eval", "--checkpoint", self.folder / "no.h5", ranks=(1, 2))
+
+    def denied(self, texts, path, *words):
+        """A file that is there but may not be read: exit 4, whatever kind it is. The superuser may read everything."""
+        mode = path.stat().st_mode & 0o777
+        path.chmod(0)
+        user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        try:
+            process = subprocess.run([renai_cli.renai(), *map(str, words)], env=renai_cli.environment(), text=True, timeout=60,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, cwd="/", **user)
+        finally:
+            path.chmod(mode)
+        with self.subTest(words=[str(word) for word in words]):
+            self.fails(process, 4, path.name, "Permission denied", *texts)
+
+    def test_files_that_may_not_be_read(self):
+        idx, out = self.folder / "idx", self.folder / "open"
+        out.mkdir()
+        self.folder.chmod(0o755)
+        out.chmod(0o777)
+        train = ["train", "--data", self.data, "--run-dir", out / "run", "--global-batch", 32, "--steps", 2]
+        shard, manifest = self.data / "train-00001-of-00003.h5", self.data / "manifest.json"
+        for path in (shard, manifest, self.data):
+            for words in (train, ["inspect", self.data], ["verify", self.data], ["bench", "data", self.data]):
+                self.denied([], path, *words)
+        self.denied([], shard, "inspect", shard)
+        self.denied([], shard, "verify", shard)
+        model, recipe, checkpoint, trace = (out / name for name in ("net.toml", "recipe.toml", "weights.h5", "a.trace"))
+        for path in (model, recipe, checkpoint, trace):
+            path.write_bytes(shard.read_bytes() if path == checkpoint else b"x")
+        self.denied([], model, *train, "--model", model)
+        self.denied([], recipe, *train, "--config", recipe)
+        for words in ([*train, "--resume", checkpoint], [*train, "--init-from", checkpoint], ["inspect", checkpoint],
+                      ["eval", "--checkpoint", checkpoint], ["verify", checkpoint]):
+            self.denied([], checkpoint, *words)
+        self.denied([], trace, "trace-diff", trace, trace)
+        pack = ["--out", out / "set"]
+        for name in ("train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz"):
+            self.denied([], idx / name, "pack", "idx", idx, *pack)
+        self.denied([], recipe, "pack", "idx", idx, *pack, "--class-names", recipe)
+        cifar = out / "cifar"
+        cifar.mkdir()
+        (cifar / "train.bin").write_bytes(bytes(3074 * 4))
+        self.denied([], cifar / "train.bin", "pack", "cifar", cifar, *pack)
+        self.denied([], checkpoint, "pack", "hdf5", checkpoint, *pack)
+        photos = self.folder / "photos"
+        renai_cli.write_photos(photos, classes=2, images=4)
+        for path in (sorted(photos.glob("*/*.jpg"))[3], sorted(photos.iterdir())[1], photos):
+            for number, words in enumerate(([], ["--skip-bad"])):
+                self.denied([], path, "pack", "folder", photos, "--out", out / f"photos{number}", *words)
+        self.denied([], photos, "pack", "cifar", photos, *pack)
+
+    def test_names_of_nothing(self):
+        """What the command line names and is not there, or is a folder where a file is meant: exit 2, whatever kind it is."""
+        none, folder = self.folder / "none", self.folder / "idx"
+        train = ["train", "--data", self.data, "--run-dir", self.folder / "run", "--global-batch", 32, "--steps", 2]
+        for path, why in ((none, "no such"), (folder, "a folder")):
+            for words in ([*train, "--config"], [*train, "--resume"], [*train, "--init-from"], ["eval", "--checkpoint"],
+                          ["pack", "hdf5", "--out", self.folder / "new"]):
+                self.refuses(2, [path.name, why], *words, path, ranks=(1,))
+            self.refuses(2, [path.name, why], "trace-diff", path, path, ranks=(1,))
+        (self.folder / "net.toml").mkdir()
+        self.refuses(2, ["net.toml", "a folder"], *train, "--model", self.folder / "net.toml", ranks=(1,))
+        self.refuses(2, ["other.toml", "no such"], *train, "--model", self.folder / "other.toml", ranks=(1,))
+        for kind in ("idx", "cifar", "folder"):
+            self.refuses(2, ["none", "no such"], "pack", kind, none, "--out", self.folder / "new", ranks=(1,))
+        for command in ("inspect", "verify"):
+            self.refuses(2, ["none", "no such"], command, none, ranks=(1,))
+        (self.folder / "run").mkdir()
+        (self.folder / "run" / "metrics.jsonl").write_text("")
+        (self.folder / "run" / "recipe.toml").write_text("")
+        self.refuses(3, ["no checkpoint"], "verify", self.folder / "run", ranks=(1,))
 
     def test_recipes_that_differ_between_ranks(self):
         script = self.folder / "start.sh"

@@ -238,6 +238,13 @@ class JpegTest(renai_cli.FolderTest):
             self.fails(renai_cli.run([renai_cli.renai(), *self.words(f"broken-{number}")], env=env), 4, ".h5", "offset",
                        f"errno {number}", said)
 
+    @unittest.skipUnless(FLAKY.exists(), "the library of failing reads is not built")
+    def test_reads_through_the_library_that_fail_are_no_damage(self):
+        chunked = write_set(self.folder / "chunked", chunked=True)
+        env = renai_cli.environment(LD_PRELOAD=str(FLAKY), FLAKY_READS=f"{errno.EIO}:-1")
+        self.fails(renai_cli.run([renai_cli.renai(), *self.words("broken", data=chunked)], env=env), 4, ".h5",
+                   "Input/output error")
+
     def test_raw_images_are_cropped_and_coloured_too(self):
         raw = self.folder / "raw"
         self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "synthetic", "--train", 120, "--val", 24, "--out", raw]))

@@ -35,7 +35,7 @@ class CacheFiller {
   CacheFiller& operator=(const CacheFiller&) = delete;
 
   std::int64_t read_bytes() const { return read_bytes_; }
-  /// Whether all is read. Errors: ResourceError of the file that could not be.
+  /// Whether all is read. Errors: of the file that could not be, as fail_reading().
   bool done() const;
 
  private:

@@ -64,7 +64,7 @@ TEST(FileSet, CountsEachShardOnceAndIsReadInParts) {
   EXPECT_GT(available_memory_bytes(), 0);
   std::filesystem::remove(files.paths[1]);
   CacheFiller filler(files, 0, 1);
-  message_of<ResourceError>([&] {
+  message_of<DataError>([&] {
     while (!filler.done()) std::this_thread::yield();
   });
   FileSet missing;

@@ -64,7 +64,7 @@ TEST(AtomicFile, NamesPathAndReason) {
               AllOf(HasSubstr("none/a.txt"), HasSubstr("No such file")));
   EXPECT_THAT(message_of<DataError>([&] { static_cast<void>(read_text(folder / "b.txt")); }),
               AllOf(HasSubstr("b.txt"), HasSubstr("missing")));
-  EXPECT_THAT(message_of<DataError>([&] { static_cast<void>(read_text(folder.path())); }), HasSubstr("directory"));
+  EXPECT_THAT(message_of<DataError>([&] { static_cast<void>(read_text(folder.path())); }), HasSubstr("folder"));
   testing::spill(folder / "file", "x");
   EXPECT_THAT(message_of<ResourceError>([&] { require_writable_directory(folder / "file"); }),
               HasSubstr("cannot be written"));

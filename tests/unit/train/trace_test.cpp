@@ -159,7 +159,7 @@ TEST_F(TraceDiff, DamagedFilesAreNamedWithTheLine) {
     EXPECT_NE(second.find(one.names), std::string::npos) << second;
     EXPECT_THROW(trace_diff(folder_ / "b", folder_ / "a"), DataError);
   }
-  const std::string missing = message_of<DataError>([&] { trace_diff(folder_ / "a", folder_ / "none"); });
+  const std::string missing = message_of<UserError>([&] { trace_diff(folder_ / "a", folder_ / "none"); });
   EXPECT_NE(missing.find((folder_ / "none").string()), std::string::npos) << missing;
 }
 

@@ -1,0 +1,21 @@
+#pragma once
+// Which error a file that cannot be used is. One rule for everything that reads files: what was named on the command
+// line and is not there is a UserError (exit 2), what belongs to a set or a run and is missing or damaged is a
+// DataError (3), what is there but the system will not give is a ResourceError (4).
+
+#include <filesystem>
+#include <string>
+
+namespace renai {
+
+/// Fails for the system's error number `error`, with which opening or reading a file ended. Errors: DataError where it
+/// says that there is no such file, ResourceError for permissions, disks, networks, limits and memory.
+[[noreturn]] void fail_reading(const std::string& failed, int error);
+
+/// What the command line names. Errors: UserError "failed; there is no such file; remedy", or that it is a folder;
+/// ResourceError where the system will not say.
+void require_named_file(const std::string& failed, const std::filesystem::path& path, const std::string& remedy);
+/// The same of a folder.
+void require_named_folder(const std::string& failed, const std::filesystem::path& path, const std::string& remedy);
+
+}  // namespace renai

@@ -1,0 +1,60 @@
+// Which error a file that cannot be used is.
+#include "renai/base/file_error.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+#include "renai/base/error.hpp"
+
+namespace renai {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <typename Call>
+ErrorKind kind_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_NE(error.failed().find("what it was for"), std::string::npos);
+    EXPECT_FALSE(error.why().empty() || error.remedy().empty());
+    return error.kind();
+  }
+  ADD_FAILURE() << "nothing failed";
+  return ErrorKind::internal;
+}
+
+TEST(FileError, WhatIsNotThereIsOfTheDataAndWhatIsNotGivenOfTheHost) {
+  for (const int error : {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG}) {
+    EXPECT_EQ(kind_of([&] { fail_reading("what it was for", error); }), ErrorKind::data) << error;
+  }
+  for (const int error : {EACCES, EPERM, EMFILE, ENFILE, ENOMEM, EIO, ESTALE, ENXIO}) {
+    EXPECT_EQ(kind_of([&] { fail_reading("what it was for", error); }), ErrorKind::resource) << error;
+  }
+}
+
+TEST(FileError, ANameThatIsWrongIsTheUsers) {
+  const fs::path folder = fs::temp_directory_path() / ("renai-file-error-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  std::ofstream(folder / "file") << "x";
+  fs::create_symlink("loop", folder / "loop");
+  const auto file = [](const fs::path& path) { require_named_file("what it was for", path, "do"); };
+  const auto directory = [](const fs::path& path) { require_named_folder("what it was for", path, "do"); };
+  file(folder / "file");
+  directory(folder);
+  for (const fs::path& path :
+       {folder, folder / "none", folder / "file/below", folder / "loop", folder / std::string(300, 'n'), fs::path()}) {
+    EXPECT_EQ(kind_of([&] { file(path); }), ErrorKind::user) << path;
+  }
+  for (const char* name : {"none", "file", "file/below", "loop"}) {
+    EXPECT_EQ(kind_of([&] { directory(folder / name); }), ErrorKind::user) << name;
+  }
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace renai
