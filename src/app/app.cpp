@@ -287,6 +287,9 @@ void CommandLine::add_bench_data(CLI::App& bench) {
   data->add_option("--threads", arguments.threads, "loader threads (default: the cores)");
   data->add_option("--seconds", arguments.seconds, "of each measurement, about")->capture_default_str();
   data->add_option("--images", arguments.images, "images of each measurement, instead of --seconds");
+  data->add_option("--device", arguments.device, "that images are copied into: auto, cuda or cpu")
+      ->check(CLI::IsMember({"auto", "cuda", "cpu"}))
+      ->capture_default_str();
   data->add_option("--need", arguments.need, "images/s that training takes, to compare with");
   data->add_flag("--json", arguments.json, "print a JSON object");
 }

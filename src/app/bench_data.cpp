@@ -3,12 +3,18 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
+#include "gpus.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
+#include "renai/data/copy_bench.hpp"
 #include "renai/data/data_bench.hpp"
+#include "renai/device/cuda.hpp"
+#include "renai/device/host.hpp"
+#include "renai/tensor/slot_layout.hpp"
 
 namespace renai {
 namespace {
@@ -19,7 +25,7 @@ int own_cores() {
   return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
 }
 
-nlohmann::ordered_json to_json(const DataBench& bench, const DataBenchArguments& arguments) {
+nlohmann::ordered_json to_json(const DataBench& bench, const DataBenchArguments& arguments, const std::string& device) {
   nlohmann::ordered_json stages = nlohmann::ordered_json::array();
   for (const StageRate& stage : bench.stages) {
     stages.push_back({{"stage", stage.name},
@@ -32,6 +38,7 @@ nlohmann::ordered_json to_json(const DataBench& bench, const DataBenchArguments&
   nlohmann::ordered_json json{{"data", arguments.data},
                               {"encoding", bench.encoding},
                               {"threads", bench.threads},
+                              {"device", device},
                               {"staged", {bench.height, bench.width, bench.channels}},
                               {"mean_stored_bytes", bench.mean_stored_bytes},
                               {"same_pixels", bench.same_pixels},
@@ -45,7 +52,7 @@ nlohmann::ordered_json to_json(const DataBench& bench, const DataBenchArguments&
   return json;
 }
 
-void print(const DataBench& bench, const DataBenchArguments& arguments) {
+void print(const DataBench& bench, const DataBenchArguments& arguments, const std::string& device) {
   std::printf("%s: %s images of %s, staged as up to %lldx%lldx%lld, %d threads\n", arguments.data.c_str(),
               bench.encoding.c_str(), format_bytes(bench.mean_stored_bytes).c_str(),
               static_cast<long long>(bench.height), static_cast<long long>(bench.width),
@@ -57,9 +64,23 @@ void print(const DataBench& bench, const DataBenchArguments& arguments) {
                 (format_bytes(static_cast<std::int64_t>(stage.bytes_per_second)) + "/s").c_str(), 100 * stage.busy,
                 stage.limit.c_str());
   }
+  std::printf("copied into: %s\n", device.c_str());
   if (arguments.need <= 0) return;
   const double share = bench.images_per_second() / arguments.need;
   std::printf("training needs %.0f images/s: %s (%.2fx)\n", arguments.need, share >= 1 ? "enough" : "too few", share);
+}
+
+/// The device that images are copied into, as training chooses it on one rank.
+std::unique_ptr<Device> choose_device(const std::string& name) {
+  if (name == "cpu") return make_host_device();
+  const CudaGpus gpus = find_cuda_gpus();
+  if (gpus.gpus.empty()) {
+    if (name == "auto") return make_host_device();
+    throw BackendError("--device cuda", gpus.reason, "use --device cpu, or a machine with a GPU and its driver");
+  }
+  CudaDeviceOptions options;
+  options.ordinal = choose_gpu(gpus, 0).ordinal;
+  return make_cuda_device(options);
 }
 
 }  // namespace
@@ -78,16 +99,20 @@ int command_bench_data(const DataBenchArguments& arguments) {
   config.samples = arguments.images;
   config.seconds = arguments.seconds;
   config.threads = arguments.threads > 0 ? arguments.threads : own_cores();
-  const DataBench bench = bench_data(dataset, config);
+  const std::unique_ptr<Device> device = choose_device(arguments.device);
+  DataBench bench = bench_data(dataset, config);
   if (!bench.same_pixels) {
     throw InternalError("renai bench data", "one thread and several stage different bytes",
                         "please report this with the command line");
   }
+  const SlotLayout slot = SlotLayout::make(config.rows, bench.height, bench.width, bench.channels);
+  bench.stages.push_back(bench_copy(*device, slot.size_bytes, config.rows, std::min(config.seconds, 1.0)));
+  const std::string model = device->info().model;
   if (arguments.json) {
     std::printf("%s\n",
-                to_json(bench, arguments).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+                to_json(bench, arguments, model).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
-    print(bench, arguments);
+    print(bench, arguments, model);
   }
   return 0;
 }

@@ -79,6 +79,7 @@ int command_bench_comm(World& world, const CommBenchArguments& arguments);
 
 struct DataBenchArguments {
   std::string data, split = "train", augment;  ///< augment empty: what is usual for such a set.
+  std::string device = "auto";
   std::int64_t size = 0, images = 0;
   int threads = 0;
   double seconds = 2, need = 0;

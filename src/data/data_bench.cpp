@@ -267,6 +267,15 @@ std::string limit_of(const StageRate& rate, double stored_bytes) {
 
 }  // namespace
 
+double DataBench::images_per_second() const {
+  double least = 0;
+  for (const StageRate& stage : stages) {
+    if (stage.name != "stage" && stage.name != "copy") continue;
+    if (least == 0 || stage.images_per_second < least) least = stage.images_per_second;
+  }
+  return least;
+}
+
 DataBench bench_data(const Dataset& dataset, const DataBenchConfig& config) {
   const Manifest& manifest = dataset.manifest();
   verify_augmentation(config.augmentation, manifest);

@@ -92,7 +92,7 @@ class DataOrderTest(renai_cli.FolderTest):
 
     def test_bench_data_on_pixels_and_on_jpeg_images(self):
         raw = self.bench(self.data, "--threads", 2, "--need", 1)
-        self.assertEqual([stage["stage"] for stage in raw["stages"]], ["read", "augment", "stage"])
+        self.assertEqual([stage["stage"] for stage in raw["stages"]], ["read", "augment", "stage", "copy"])
         self.assertTrue(raw["same_pixels"] and raw["enough"])
         self.assertEqual(raw["mean_stored_bytes"], 28 * 28)
         self.assertEqual(self.bench(self.data, "--threads", 1)["digest"], raw["digest"])
@@ -108,7 +108,7 @@ class DataOrderTest(renai_cli.FolderTest):
         jpeg = self.folder / "jpeg"
         self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "folder", self.folder / "in", "--out", jpeg, "--size", 32]))
         found = self.bench(jpeg, "--threads", 2, "--augment", "resized-crop,flip,colour")
-        self.assertEqual([stage["stage"] for stage in found["stages"]], ["read", "decode", "augment", "stage"])
+        self.assertEqual([stage["stage"] for stage in found["stages"]], ["read", "decode", "augment", "stage", "copy"])
         self.assertTrue(all(stage["images_per_second"] > 0 and stage["limit"] for stage in found["stages"]))
         self.assertEqual(found["digest"], self.bench(jpeg, "--threads", 5, "--augment", "resized-crop,flip,colour")["digest"])
         text = self.succeeds(renai_cli.run([renai_cli.renai(), "bench", "data", jpeg, "--images", 50, "--need", 10]))

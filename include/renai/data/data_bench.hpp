@@ -21,7 +21,7 @@ struct DataBenchConfig {
 
 /// One stage, all threads busy with it.
 struct StageRate {
-  std::string name;    ///< read, decode, augment, stage
+  std::string name;    ///< read, decode, augment, stage, copy
   double seconds = 0;  ///< That it was measured.
   double images_per_second = 0;
   double bytes_per_second = 0;  ///< read: as stored; decode: of decoded pixels; stage: of the staging buffer.
@@ -37,8 +37,8 @@ struct DataBench {
   int threads = 1;
   bool same_pixels = false;  ///< One thread and `threads` threads staged the same bytes; their digest is `digest`.
   std::vector<StageRate> stages;
-  /// Of the last stage, which does all of it.
-  double images_per_second() const { return stages.empty() ? 0 : stages.back().images_per_second; }
+  /// Of staging, which is all that the threads do, or of copying beside it where that takes longer.
+  double images_per_second() const;
 };
 
 /// First compares what one thread and several stage, then measures. Errors: UserError for an augmentation that the set
