@@ -21,6 +21,9 @@ struct Signature {
   std::size_t optional_inputs = 0, optional_outputs = 0;  ///< How many at the end may be absent.
 };
 
+/// After a letter: one tensor of this kind or more.
+constexpr char kMany = '+';
+
 constexpr std::array kSignatures{
     Signature{OpKind::unpack_slot, Pass::forward, "S", "lmLWC"},
     Signature{OpKind::normalize_input, Pass::forward, "S", "a"},
@@ -44,6 +47,8 @@ constexpr std::array kSignatures{
     Signature{OpKind::adaptive_avg_pool, Pass::forward, "a", "a"},
     Signature{OpKind::adaptive_avg_pool, Pass::backward, "a", "a"},
     Signature{OpKind::add, Pass::forward, "aa", "a"},
+    Signature{OpKind::concat, Pass::forward, "a+", "a"},
+    Signature{OpKind::concat, Pass::backward, "a", "a+"},
     Signature{OpKind::flatten, Pass::forward, "a", "a"},
     Signature{OpKind::flatten, Pass::backward, "a", "a"},
     Signature{OpKind::dropout, Pass::forward, "aC", "a"},
@@ -104,28 +109,19 @@ std::optional<bool> bias_flag(const OpParams& params) {
 void check_tensors(const ComputationGraph& graph, GraphId id, const ComputeNode& node,
                    const std::vector<TensorId>& tensors, std::string_view letters, std::size_t optional,
                    const char* what) {
-  if (tensors.size() > letters.size() || tensors.size() + optional < letters.size()) {
+  const bool many = letters.ends_with(kMany);
+  if (many ? tensors.empty() : tensors.size() > letters.size() || tensors.size() + optional < letters.size()) {
     fail_node(id, node.name,
-              "it has " + std::to_string(tensors.size()) + " " + what + ", not " + std::to_string(letters.size()));
+              "it has " + std::to_string(tensors.size()) + " " + what + ", not " +
+                  (many ? "1 or more" : std::to_string(letters.size())));
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (role_fits(letters[i], graph.tensor(tensors[i]).role)) continue;
+    if (role_fits(letters[many ? 0 : i], graph.tensor(tensors[i]).role)) continue;
     fail_node(id, node.name, "'" + graph.tensor(tensors[i]).name + "' cannot be its " + what + " " + std::to_string(i));
   }
 }
 
-/// Concat has any number of inputs from one on.
-Signature concat_signature(Pass pass, std::size_t inputs, std::size_t outputs) {
-  static constexpr std::string_view kMany = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-  const bool forward = pass == Pass::forward;
-  const std::size_t count = std::min(std::max<std::size_t>(forward ? inputs : outputs, 1), kMany.size());
-  return {OpKind::concat, pass, forward ? kMany.substr(0, count) : "a", forward ? "a" : kMany.substr(0, count)};
-}
-
 Signature find_signature(GraphId id, const ComputeNode& node) {
-  if (node.op == OpKind::concat && (node.pass == Pass::forward || node.pass == Pass::backward)) {
-    return concat_signature(node.pass, node.inputs.size(), node.outputs.size());
-  }
   const auto found = std::find_if(kSignatures.begin(), kSignatures.end(), [&](const Signature& signature) {
     return signature.op == node.op && signature.pass == node.pass;
   });

@@ -83,6 +83,19 @@ TEST(Autodiff, ManyReadersGiveNestedSumsInOneOrder) {
                                  "stem.grad.sum3.forward(stem.grad.sum2, stem.grad.3) -> stem.grad.sum3"));
 }
 
+TEST(Autodiff, ConcatTakesAnyNumberOfInputs) {
+  ModelBuilder model;
+  std::vector<std::string> parts;
+  for (int i = 0; i < 200; ++i) {
+    parts.push_back("conv" + std::to_string(i));
+    model.conv(parts.back(), "input", 1);
+  }
+  model.layer(LayerKind::concat, "cat", parts).linear("fc", "cat");
+  const ComputationGraph graph = build(model);
+  EXPECT_NO_THROW(verify(graph));
+  EXPECT_EQ(graph.params().size(), 202u);  // With the bias of fc.
+}
+
 TEST(Autodiff, AddOfATensorWithItselfDoublesTheGradient) {
   ModelBuilder model;
   model.conv("conv1", "input", 4).layer(LayerKind::add, "twice", {"conv1", "conv1"}).linear("fc", "twice");
