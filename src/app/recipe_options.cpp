@@ -4,15 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <filesystem>
 #include <system_error>
 #include <type_traits>
 #include <vector>
 
 #include "renai/base/error.hpp"
-#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
-#include "renai/io/atomic_file.hpp"
+#include "renai/base/text_file.hpp"
 
 namespace renai {
 namespace {
@@ -49,9 +47,10 @@ class RecipeFile {
   RecipeFile(CLI::App& command, std::string path) : command_(command), path_(std::move(path)) {}
 
   void apply() const {
+    const std::string text = read_named_text("--config " + path_, path_, "check the path");
     toml::table root;
     try {
-      root = toml::parse(read_text(path_), path_);
+      root = toml::parse(text, path_);
     } catch (const toml::parse_error& error) {
       throw UserError(at(error.source()), "not valid TOML: " + std::string(error.description()), "correct the file");
     }
@@ -135,7 +134,6 @@ void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config) 
 
 void apply_config(CLI::App& command, const std::string& config) {
   if (config.empty()) return;
-  require_named_file("--config " + config, config, "check the path");
   RecipeFile(command, config).apply();
 }
 

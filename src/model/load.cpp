@@ -1,10 +1,6 @@
-#include <cerrno>
-#include <fstream>
-#include <iterator>
-
 #include "renai/base/error.hpp"
-#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
+#include "renai/base/text_file.hpp"
 #include "renai/model/model_spec.hpp"
 #include "zoo/zoo.hpp"
 
@@ -41,14 +37,7 @@ constexpr ZooEntry kZoo[] = {{"cnn-small", zoo::cnn_small},
                              {"vgg19_bn", zoo::vgg19_bn}};
 
 ModelSpec load_model_file(const std::string& path) {
-  const std::string failed = "reading model file " + path;
-  require_named_file(failed, path, "check the path of --model");
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail_reading(failed, errno);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) fail_reading(failed, errno);
-  return parse_model(text, path);
+  return parse_model(read_named_text("reading model file " + path, path, "check the path of --model"), path);
 }
 
 }  // namespace
