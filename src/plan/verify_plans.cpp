@@ -314,11 +314,25 @@ class PlanVerifier {
   std::vector<Span> collect_spans(std::size_t spec) const {
     const MemoryPlan& plan = plans_[spec];
     std::vector<Span> spans;
+    std::map<std::pair<std::size_t, std::int64_t>, std::size_t> span_of;  // Group and offset: index in `spans`.
     for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
       const DTensor& tensor = plan.tensors[t];
       if (!tensor.placed() || tensor.size_bytes == 0) continue;
       const std::size_t group = group_[t];
       const bool fixed = is_fixed(t);
+      // Names of one storage have one span, the largest: they have its accesses in common, and in a chain of hundreds
+      // of sums each pair of names would compare all of them.
+      if (!fixed) {
+        const auto [known, is_new] = span_of.try_emplace({group, tensor.offset_bytes}, spans.size());
+        if (!is_new) {
+          Span& span = spans[known->second];
+          if (tensor.size_bytes > span.size) {
+            span.name = name_of(t);
+            span.size = tensor.size_bytes;
+          }
+          continue;
+        }
+      }
       spans.push_back({name_of(t), tensor.offset_bytes, tensor.size_bytes,
                        fixed ? std::vector<Access>{} : accesses_[group], fixed || always_[group], group});
     }

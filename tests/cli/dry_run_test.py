@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """renai train --dry-run: the whole plan, and not a file."""
 
+import resource
 import sys
 from pathlib import Path
 
@@ -42,6 +43,17 @@ class DryRunTest(renai_cli.FolderTest):
         plot = [line[14:] for line in text.splitlines()[-12:]]
         self.assertTrue(plot[0].startswith(" " * 8 + "*"), text)  # Three of 24 steps are below the peak.
         self.assertTrue(plot[11].startswith("0 ") and plot[11].endswith(" 23"), text)
+
+    def test_a_long_chain_of_sums_is_planned_in_seconds(self):
+        """Hundreds of names of one storage: the plan's verifier compares storages, not names."""
+        layers = ['{ name = "c", type = "conv2d", out = 2, kernel = 3, padding = 1 }']
+        layers += ['{ type = "add", inputs = ["previous", "c"] }'] * 150
+        layers += ['{ type = "tanh" }', '{ type = "flatten" }', '{ type = "linear" }']
+        model = self.folder / "chain.toml"
+        model.write_text('name = "chain"\nlayers = [\n' + ",\n".join(layers) + "\n]\n")
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        self.assertIn("schedule:", self.dry_run("--model", model))
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 15)
 
     def test_ranks_tell_it_once(self):
         text = self.dry_run("--model", "mlp", ranks=2)
