@@ -190,7 +190,8 @@ void require_default(double value, double by_default, const char* option, const 
 
 void verify_optimizer(const Recipe& r) {
   require_at_least("momentum", r.momentum, 0.0);
-  require(r.momentum < 1.0, "momentum", toml_number(r.momentum), "momentum must be below 1", "use for example 0.9");
+  require(static_cast<float>(r.momentum) < 1.0f, "momentum", toml_number(r.momentum),
+          "momentum must be below 1 as a float32", "use for example 0.9");
   for (const auto& [option, beta] : {std::pair{"beta1", r.beta1}, {"beta2", r.beta2}}) {
     require(beta >= 0.0 && beta < 1.0, option, toml_number(beta), "must lie in [0, 1)", "use for example 0.9 or 0.999");
   }
@@ -215,6 +216,12 @@ void verify_optimizer(const Recipe& r) {
   require_default(r.lars_eps, defaults.lars_eps, "lars-eps", r, "use --optimizer lars");
 }
 
+/// Where 0 means off, a value that is meant to do something must not become 0 in f32, in which steps use it.
+void require_above_zero(const char* option, double value) {
+  require(value == 0.0 || static_cast<float>(value) != 0.0f, option, toml_number(value),
+          "it is 0 as a float32, which would switch it off", "use a larger value");
+}
+
 /// Of a step, all shards together: masks of dropout count them with 16 bits.
 constexpr int kMostMicroBatches = 1 << 16;
 
@@ -229,8 +236,8 @@ void verify_numbers(const Recipe& r) {
   require_at_least("lr", r.lr, 0.0);
   verify_optimizer(r);
   require_at_least("weight-decay", r.weight_decay, 0.0);
-  require(r.label_smoothing >= 0.0 && r.label_smoothing < 1.0, "label-smoothing", toml_number(r.label_smoothing),
-          "must lie in [0, 1)", "use for example 0.1");
+  require(r.label_smoothing >= 0.0 && static_cast<float>(r.label_smoothing) < 1.0f, "label-smoothing",
+          toml_number(r.label_smoothing), "must lie in [0, 1) as a float32", "use for example 0.1");
   // Below, both variates of the share underflow, and it is 0 or 1 anyway.
   constexpr double kLeastAlpha = 1e-3;
   require(r.mixup == 0.0 || r.mixup >= kLeastAlpha, "mixup", toml_number(r.mixup), "must be 0 or at least 0.001",
@@ -241,14 +248,17 @@ void verify_numbers(const Recipe& r) {
           "a probability lies in [0, 1]", "use for example 0.1");
   dropout_rate(r);
   require_at_least("clip-norm", r.clip_norm, 0.0);
+  require_above_zero("clip-norm", r.clip_norm);
   require(r.ema >= 0.0 && static_cast<float>(r.ema) < 1.0f, "ema", toml_number(r.ema),
           "must lie in [0, 1) as a float32", "use for example 0.999");
+  require_above_zero("bn-momentum", r.bn_momentum);
   require(r.bn_momentum >= 0.0 && r.bn_momentum <= 1.0, "bn-momentum", toml_number(r.bn_momentum), "must lie in [0, 1]",
           "use for example 0.1");
   require_at_least<std::int64_t>("val-resolution", r.val_resolution, 0);
   require(r.val_crop == 0.0 || (r.val_crop >= 0.01 && r.val_crop <= 1.0), "val-crop", toml_number(r.val_crop),
           "it must be 0 or lie between 0.01 and 1", "use for example 0.875");
-  require(r.bucket_mib > 0.0, "bucket-mib", toml_number(r.bucket_mib), "must be above 0", "use for example 4");
+  require(r.bucket_mib * 0x1p20 >= 1.0, "bucket-mib", toml_number(r.bucket_mib), "a bucket holds a byte at least",
+          "use for example 4");
   require_at_least<std::int64_t>("verify-every", r.verify_every, 0);
   require_at_least<std::int64_t>("checkpoint-every", r.checkpoint_every, 0);
   require_at_least("keep", r.keep, 1);
@@ -295,12 +305,10 @@ void verify_sync_ranks(const Recipe& r, int world_size) {
 }  // namespace
 
 void verify(const Recipe& r) {
-  bool finite = true;
-  Recipe::visit(r, [&](const char*, const auto& value, const char*, bool) {
+  Recipe::visit(r, [&](const char* key, const auto& value, const char*, bool) {
     if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(value)>>)
-      finite = finite && std::isfinite(value);
+      require(std::isfinite(value), key, toml_number(value), "the number is not finite", "give a finite number");
   });
-  if (!finite) throw UserError("the recipe", "a number is not finite", "give finite numbers");
   verify_texts(r);
   verify_words(r);
   verify_numbers(r);
@@ -334,7 +342,8 @@ std::optional<double> dropout_rate(const Recipe& recipe) {
   double rate = -1.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
   if (error != std::errc{} || end != text.data() + text.size()) rate = -1.0;
-  require(rate >= 0.0 && rate < 1.0, "dropout", text, "the rate must be a number in [0, 1)", "use for example 0.2");
+  require(rate >= 0.0 && static_cast<float>(rate) < 1.0f, "dropout", text,
+          "the rate must be a number in [0, 1) as a float32", "use for example 0.2");
   return rate;
 }
 
