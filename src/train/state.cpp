@@ -227,6 +227,8 @@ StateDict gather_state(Engine& engine, const Progress& progress) {
   group.push_back(make_scalar("step", DType::i64, progress.step));
   group.push_back(make_scalar("best_top1", DType::f64, progress.best_top1));
   group.push_back(make_scalar("skipped_steps", DType::i64, progress.skipped_steps));
+  group.push_back(make_scalar("epoch_loss_sum", DType::f64, progress.epoch_loss_sum));
+  group.push_back(make_scalar("epoch_images", DType::f64, progress.epoch_images));
   group.push_back(
       make_tensor("scalars", {region_name::kScalarCount}, std::span(scalars).first(region_name::kScalarCount)));
   if (scalars.size() == region_name::kScalarCount) return state;
@@ -293,6 +295,11 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
   progress.step = scalar<std::int64_t>(state, "step", DType::i64, file);
   progress.best_top1 = scalar<double>(state, "best_top1", DType::f64, file);
   progress.skipped_steps = scalar<std::int64_t>(state, "skipped_steps", DType::i64, file);
+  // Earlier checkpoints lack them: the mean is then that of the steps from here on.
+  if (state.find("progress", "epoch_loss_sum") != nullptr) {
+    progress.epoch_loss_sum = scalar<double>(state, "epoch_loss_sum", DType::f64, file);
+    progress.epoch_images = scalar<double>(state, "epoch_images", DType::f64, file);
+  }
   std::vector<float> scalars = floats(require_tensor(state, "progress", "scalars", {region_name::kScalarCount}, file));
   restore_group_updates(graph, state, file, scalars);
   engine.upload(plan.region(region_name::kScalars).offset_bytes, std::as_bytes(std::span(scalars)));

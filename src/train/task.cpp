@@ -58,7 +58,6 @@ struct DeepLearningTask::Impl {
   Window window, measured;
   double measured_seconds = 0;
   std::vector<double> throughput;
-  double epoch_loss_sum = 0, epoch_weight_sum = 0;
   DeviceCounters steady{};
   bool asked_to_stop = false, told = false;  ///< Whether the ranks' question is open; whether a first summary is out.
   std::int64_t saved_step = -1;
@@ -115,10 +114,10 @@ struct DeepLearningTask::Impl {
     const float* metrics = values.data();
     const float* scalars = values.data() + region_name::kMetricCount;
     const double loss = metrics[0] / metrics[1];
-    if (step % batches == 0) epoch_loss_sum = epoch_weight_sum = 0;
+    if (step % batches == 0) progress.epoch_loss_sum = progress.epoch_images = 0;
     if (scalars[region_name::kScalarSkip] == 0.0f) {
-      epoch_loss_sum += metrics[0];
-      epoch_weight_sum += metrics[1];
+      progress.epoch_loss_sum += metrics[0];
+      progress.epoch_images += metrics[1];
     }
     progress.skipped_steps = static_cast<std::int64_t>(scalars[region_name::kScalarSkippedSteps]);
     if (static_cast<std::int64_t>(scalars[region_name::kScalarBadSteps]) >= options.recipe->max_bad_steps) {
@@ -198,7 +197,7 @@ struct DeepLearningTask::Impl {
   void save(std::int64_t step, const ValidationResult* validation) {
     const StateDigest digest = audit.measure();
     audit.compare(digest, step - 1);
-    const bool best = validation != nullptr && validation->top1 > progress.best_top1;
+    const bool best = validation != nullptr && std::isfinite(validation->loss) && validation->top1 > progress.best_top1;
     if (best) progress.best_top1 = validation->top1;
     saved_step = step;
     if (rank() != 0) return;
@@ -336,6 +335,15 @@ struct DeepLearningTask::Impl {
     if (asked_to_stop) engine->run().control->finish_maximum("asking whether the run goes on");
     if (summary.signal != 0) finish_interrupted(first_step);
     if (first_step >= total_steps && val_sampler) run_validation();
+    if (summary.signal == 0) refuse_useless_weights();
+  }
+
+  /// A run too short for --max-bad-steps must not pass for a success either. The checkpoint is written by then.
+  void refuse_useless_weights() const {
+    if (!val_sampler || std::isfinite(summary.val_loss)) return;
+    throw UserError("training diverged: validation after step " + std::to_string(progress.step),
+                    "the loss is not finite, so the weights are too large to compute with",
+                    "lower --lr, lengthen --warmup-epochs or set --clip-norm");
   }
 
   void fill_summary() {
@@ -350,7 +358,7 @@ struct DeepLearningTask::Impl {
     summary.model = recipe.model;
     summary.library = engine->run().backend->library();
     summary.seed = recipe.seed;
-    summary.train_loss = epoch_weight_sum > 0 ? epoch_loss_sum / epoch_weight_sum : 0.0;
+    if (progress.epoch_images > 0) summary.train_loss = progress.epoch_loss_sum / progress.epoch_images;
     summary.images_per_second_median = median(throughput);
     summary.capture_seconds = engine->capture_seconds();
     summary.peak_device_bytes = engine->arena_bytes();

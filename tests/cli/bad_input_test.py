@@ -85,7 +85,7 @@ class BadInputTest(renai_cli.FolderTest):
             (["--logical-shards", "0"], ["logical-shards"]),
             (["--logical-shards", "-8"], ["logical-shards"]),
             (["--epochs", "-1"], ["--epochs"]),
-            (["--lr", "nan"], ["finite"]),
+            (["--lr", "nan"], ["--lr nan", "finite"]),
             (["--threads", "0"], ["--threads 0"]),
             (["--loader-threads", "0"], ["--loader-threads 0"]),
             (["--resolution", "0"], ["--resolution 0"]),
@@ -140,6 +140,26 @@ class BadInputTest(renai_cli.FolderTest):
                             (b'lr = 0.1\nmodel = "\xff\xfe"\n', ["recipe.toml:2", "not valid TOML"])):
             recipe.write_bytes(text)
             self.train(2, texts, "--config", recipe, ranks=(1,))
+
+    def test_texts_that_are_no_files(self):
+        folder, pipe, device, large = (self.folder / f"{name}.toml" for name in ("folder", "pipe", "device", "large"))
+        folder.mkdir()
+        os.mkfifo(pipe)
+        device.symlink_to("/dev/zero")
+        with large.open("wb") as file:
+            file.truncate(1 << 32)
+        for option in ("--model", "--config"):
+            for path, why in ((folder, "it is a folder"), (pipe, "a pipe or a device"), (device, "a pipe or a device"),
+                              (large, "it has 4096 MiB"), (self.folder / "none.toml", "no such file")):
+                self.train(2, [str(path), why], option, path, ranks=(1,))
+
+    def test_a_run_that_ends_in_no_numbers_has_failed(self):
+        self.train(2, ["validation after step 2", "not finite", "lower --lr"], "--model", "mlp", "--lr", "1e30",
+                   "--warmup-epochs", 0)
+        summary = json.loads((self.folder / "run" / "summary.json").read_text())
+        self.assertEqual((summary["status"], summary["steps"], summary["val_loss"]), ("failed", 2, None))
+        checkpoints = {path.name for path in (self.folder / "run" / "checkpoints").iterdir()}
+        self.assertEqual(checkpoints, {"latest", "step-00000002.h5"})  # None of them is the best one.
 
     def test_ranks_must_divide_shards(self):
         self.train(2, ["3 ranks", "use 2 or 4 ranks"], ranks=(3,))

@@ -114,6 +114,8 @@ class ResumeTest(renai_cli.FolderTest):
         for _ in range(2):
             self.succeeds(self.train(*more, "--resume", "auto"))
             self.assertEqual(lines(parts), lines(whole))
+            losses = [json.loads((folder / "summary.json").read_text())["train_loss"] for folder in (parts, whole)]
+            self.assertEqual(losses[0], losses[1])
             self.assertIn("identical over 4 steps", self.succeeds(renai_cli.run(
                 [renai_cli.renai(), "trace-diff", self.folder / "whole.trace", self.folder / "parts.trace"])))
             self.assertEqual([path for path in parts.rglob("*.partial")], [])

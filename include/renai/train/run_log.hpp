@@ -37,7 +37,7 @@ struct Summary {
   int world_size = 1, logical_shards = 1;
   std::string device, precision = "fp32", reduce = "tree", model, library, kernel_plan;
   std::uint64_t seed = 0;
-  double train_loss = 0;
+  double train_loss = kNone;  ///< Mean over the last epoch; null in JSON where no step counted.
   double val_top1 = kNone, val_top5 = kNone, val_loss = kNone;  ///< null in JSON where nothing was validated.
   double val_top1_ema = kNone, val_top5_ema = kNone, val_loss_ema = kNone;  ///< Of the averages; absent without --ema.
   std::int64_t val_images = 0;
