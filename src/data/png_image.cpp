@@ -32,6 +32,25 @@ void take_bytes(png_structp png, png_bytep out, std::size_t count) {
   state->left = state->left.subspan(count);
 }
 
+constexpr std::size_t kSignature = 8, kChunkName = 4, kAroundChunk = 12;  ///< Length, name and checksum of a chunk.
+
+std::int64_t number_at(std::span<const std::byte> bytes, std::size_t at) {
+  std::int64_t value = 0;
+  for (std::size_t i = at; i < at + 4; ++i) value = value << 8 | static_cast<std::int64_t>(bytes[i]);
+  return value;
+}
+
+/// Whether chunks up to the last one lie in the file: libpng takes memory for some before it looks what there is.
+void require_whole_chunks(std::span<const std::byte> bytes) {
+  for (std::size_t at = kSignature; bytes.size() >= at + kAroundChunk;) {
+    const auto size = static_cast<std::size_t>(number_at(bytes, at));
+    if (size > bytes.size() - at - kAroundChunk) break;
+    if (std::memcmp(bytes.data() + at + kChunkName, "IEND", 4) == 0) return;
+    at += kAroundChunk + size;
+  }
+  throw ImageError("it is truncated");
+}
+
 /// Owns libpng's structures.
 class PngReader {
  public:
@@ -67,6 +86,14 @@ class PngReader {
   png_infop info_ = nullptr;
 };
 
+/// Deflate makes at most 1032 bytes of one: a shorter file cannot hold so many pixels, and no memory is taken for them.
+void require_bytes_for_pixels(png_structp png, png_infop info, std::size_t file_bytes) {
+  constexpr double kMostInflation = 1032.0;
+  const double bits = static_cast<double>(png_get_image_height(png, info)) * png_get_image_width(png, info) *
+                      png_get_channels(png, info) * png_get_bit_depth(png, info);
+  if (bits / 8 > kMostInflation * static_cast<double>(file_bytes)) png_error(png, "it is truncated");
+}
+
 /// Asks libpng for 8-bit RGB whatever is stored.
 void ask_for_rgb(png_structp png, png_infop info) {
   const int colour = png_get_color_type(png, info), depth = png_get_bit_depth(png, info);
@@ -101,18 +128,15 @@ RgbImage turn(const RgbImage& image, int orientation) {
 PngSize read_png_size(std::span<const std::byte> bytes) {
   constexpr std::size_t kWidthAt = 16, kEnd = 24;  // After the signature, the first chunk's length and name.
   if (bytes.size() < kEnd) throw ImageError("it is truncated");
-  const auto number = [bytes](std::size_t at) {
-    std::int64_t value = 0;
-    for (std::size_t i = at; i < at + 4; ++i) value = value << 8 | static_cast<std::int64_t>(bytes[i]);
-    return value;
-  };
-  return {number(kWidthAt + 4), number(kWidthAt)};
+  return {number_at(bytes, kWidthAt + 4), number_at(bytes, kWidthAt)};
 }
 
 RgbImage decode_png(std::span<const std::byte> bytes) {
+  require_whole_chunks(bytes);
   PngReader reader(bytes);
-  reader.run([](png_structp png, png_infop info) {
+  reader.run([size = bytes.size()](png_structp png, png_infop info) {
     png_read_info(png, info);
+    require_bytes_for_pixels(png, info, size);
     ask_for_rgb(png, info);
   });
   RgbImage image{
