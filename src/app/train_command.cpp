@@ -338,6 +338,7 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
   fill_cache(world, recipe);
   const bool named = recipe.run_dir.empty();
   recipe.run_dir = choose_run_dir(recipe, world);
+  if (world.rank() == 0 && !recipe.trace.empty()) require_trace_place(recipe.trace, recipe.run_dir);
   if (world.rank() == 0) training.lock = RunLock(recipe.run_dir);
   const std::optional<StartState> start = load_start(recipe, world, data.digest);
   const bool in_place = start && start->continues && continues_in_place(recipe);

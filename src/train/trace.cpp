@@ -3,6 +3,7 @@
 #include <bit>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "renai/base/error.hpp"
 #include "renai/base/file_error.hpp"
@@ -147,6 +148,28 @@ TraceDifference trace_diff(const std::filesystem::path& a, const std::filesystem
   result.identical = true;
   result.text += "identical over " + std::to_string(steps) + " steps";
   return result;
+}
+
+void require_trace_place(const std::filesystem::path& path, const std::filesystem::path& run_directory) {
+  namespace fs = std::filesystem;
+  const std::string given = "--trace " + path.string();
+  std::error_code ignored;
+  const fs::path file = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  const fs::path run = fs::weakly_canonical(fs::absolute(run_directory, ignored), ignored);
+  bool taken = file.parent_path() == run / "checkpoints";
+  for (const char* name : {"metrics.jsonl", "summary.json", "recipe.toml", "atlas.json", "ranks.json", "checkpoints"})
+    taken = taken || file == run / name;
+  if (taken) throw UserError(given, "the run writes a file of its own there", "give the trace another name");
+  if (!fs::is_regular_file(path, ignored)) return;
+  constexpr std::string_view kStart = R"({"kind":"header")";
+  std::string start(kStart.size(), '\0');
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream.read(start.data(), static_cast<std::streamsize>(start.size()))) {
+    start.resize(static_cast<std::size_t>(stream.gcount()));
+  }
+  // A run that was killed may have left less than a header.
+  if (kStart.starts_with(start)) return;
+  throw UserError(given, "that file is there and is no trace", "give the trace another name, or move that file away");
 }
 
 }  // namespace renai

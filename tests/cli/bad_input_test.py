@@ -153,6 +153,14 @@ class BadInputTest(renai_cli.FolderTest):
                               (large, "it has 4096 MiB"), (self.folder / "none.toml", "no such file")):
                 self.train(2, [str(path), why], option, path, ranks=(1,))
 
+    def test_a_trace_replaces_no_other_file(self):
+        before = {path: path.read_bytes() for path in self.data.iterdir()}
+        for path in before:
+            self.train(2, [str(path), "is no trace"], "--trace", path, ranks=(1,))
+        self.train(2, ["metrics.jsonl", "of its own"], "--trace", self.folder / "run" / "metrics.jsonl")
+        self.assertEqual({path: path.read_bytes() for path in self.data.iterdir()}, before)
+        self.assertFalse((self.folder / "run").exists())
+
     def test_a_run_that_ends_in_no_numbers_has_failed(self):
         self.train(2, ["validation after step 2", "not finite", "lower --lr"], "--model", "mlp", "--lr", "1e30",
                    "--warmup-epochs", 0)

@@ -44,4 +44,8 @@ struct TraceDifference {
 /// Errors: DataError naming the file and line that is not a trace.
 TraceDifference trace_diff(const std::filesystem::path& a, const std::filesystem::path& b);
 
+/// A trace may replace an earlier trace, an empty file or nothing. Errors: UserError where `path` is another file
+/// (data, a model) or one of those that a run writes in `run_directory`.
+void require_trace_place(const std::filesystem::path& path, const std::filesystem::path& run_directory);
+
 }  // namespace renai

@@ -192,6 +192,32 @@ TEST(TraceWriter, AValidationThatComesAgainStandsOnce) {
   EXPECT_NE(again.find("\"val\""), std::string::npos);
 }
 
+TEST(TracePlace, IsNotThatOfAnotherFile) {
+  const Folder folder;
+  const std::filesystem::path run = folder / "run";
+  const auto refusal = [&](const std::filesystem::path& path) {
+    return message_of<UserError>([&] { require_trace_place(path, run); });
+  };
+  EXPECT_NO_THROW(require_trace_place(folder / "none", run));
+  EXPECT_NO_THROW(require_trace_place("/dev/null", run));
+  EXPECT_NO_THROW(require_trace_place(run / "trace", run));
+  write_trace(folder / "trace");
+  EXPECT_NO_THROW(require_trace_place(folder / "trace", run));
+  for (const char* left : {"", "{\"ki"}) {
+    spill(folder / "killed", left);
+    EXPECT_NO_THROW(require_trace_place(folder / "killed", run));
+  }
+  for (const char* other : {"{\"format\": 1}", "x", "name = \"my-net\"\n"}) {
+    spill(folder / "other", other);
+    EXPECT_NE(refusal(folder / "other").find("that file is there and is no trace"), std::string::npos) << other;
+  }
+  // Before the run has written them, too, and however they are named.
+  for (const char* name :
+       {"metrics.jsonl", "summary.json", "../run/atlas.json", "./recipe.toml", "checkpoints/latest"}) {
+    EXPECT_NE(refusal(run / name).find("a file of its own"), std::string::npos) << name;
+  }
+}
+
 TEST(TraceWriter, NamesTheFileThatCannotBeWritten) {
   const Folder folder;
   const std::string message = message_of<ResourceError>([&] { TraceWriter(folder / "no/folder/trace", kHeader); });
