@@ -18,7 +18,11 @@ SignalWatch::SignalWatch() {
   // SA_RESTART: reads and writes of files go on as if nothing had come.
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    const bool always = kSignals[i] == SIGINT || kSignals[i] == SIGTERM;
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    if (always || before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 SignalWatch::~SignalWatch() {

@@ -1,5 +1,5 @@
 #pragma once
-// SignalWatch: SIGINT and SIGTERM as a number to look at, so that a run can end in order.
+// SignalWatch: signals that ask for an end as a number to look at, so that a run can end in order.
 
 #include <signal.h>
 
@@ -8,8 +8,10 @@
 
 namespace renai {
 
-/// While it lives, the first SIGINT or SIGTERM only sets `signal()`. The second of a kind ends the process as ever.
-/// Effects: for the whole process; one at a time.
+/// While it lives, the first signal of a kind only sets `signal()`, the second ends the process as ever. Besides SIGINT
+/// and SIGTERM these are what a lost terminal sends (SIGHUP) and batch systems near a limit (SIGXCPU, SIGUSR1,
+/// SIGUSR2), each unless the process was started with it ignored, as by nohup. Effects: for the whole process; one at a
+/// time.
 class SignalWatch {
  public:
   SignalWatch();
@@ -20,7 +22,7 @@ class SignalWatch {
   const std::atomic<int>& signal() const;
 
  private:
-  static constexpr std::array<int, 2> kSignals{SIGINT, SIGTERM};
+  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1, SIGUSR2};
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 

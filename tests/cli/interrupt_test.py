@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SIGINT and SIGTERM: the run ends in order, says so, and goes on from there to the same bits."""
+"""Signals that ask for an end: the run ends in order, says so, and goes on from there to the same bits."""
 
 import json
 import shutil
@@ -26,20 +26,23 @@ class InterruptTest(renai_cli.FolderTest):
         return ["train", "--data", self.data, "--model", "mlp", "--run-dir", self.folder / name, "--global-batch", 32, "--steps",
                 steps, "--lr-schedule", "constant", "--log-every", 1]
 
-    def start(self, ranks):
+    def start(self, ranks, before=None):
         """A long run, the first in its folder; returns when it has made a few steps."""
         for name in ("run", "whole"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         command = [renai_cli.renai()] if ranks == 1 else [renai_cli.SOURCE / "ci" / "mpiexec.sh", ranks, renai_cli.renai()]
         process = subprocess.Popen([str(word) for word in [*command, *self.words("run", 10**6)]], env=renai_cli.environment(),
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, preexec_fn=before)
         self.addCleanup(process.kill)
+        self.wait_for_lines(4)
+        return process
+
+    def wait_for_lines(self, count):
         metrics = self.folder / "run" / "metrics.jsonl"
         end = time.monotonic() + LIMIT_SECONDS
-        while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+        while not (metrics.exists() and metrics.read_text().count("\n") >= count):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
-        return process
 
     def summary(self, name="run"):
         return json.loads((self.folder / name / "summary.json").read_text())
@@ -52,7 +55,7 @@ class InterruptTest(renai_cli.FolderTest):
         self.assertEqual(self.summary()["digest"], self.summary("whole")["digest"])
 
     def test_one_rank(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1, signal.SIGUSR2):
             with self.subTest(signal=number):
                 process = self.start(1)
                 process.send_signal(number)
@@ -63,6 +66,14 @@ class InterruptTest(renai_cli.FolderTest):
                 self.assertTrue(summary["digest"])
                 self.assertTrue((self.folder / "run" / "checkpoints" / f"step-{summary['steps']:08}.h5").exists())
                 self.check_goes_on(summary["steps"])
+
+    def test_a_run_under_nohup_outlives_its_terminal(self):
+        process = self.start(1, lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process.send_signal(signal.SIGHUP)
+        lines = (self.folder / "run" / "metrics.jsonl").read_text().count("\n")
+        self.wait_for_lines(lines + 40)
+        process.terminate()
+        self.assertEqual(process.wait(LIMIT_SECONDS), 128 + signal.SIGTERM)
 
     def test_one_of_several_ranks(self):
         """All ranks end at the same step, whichever of them hears the signal."""
