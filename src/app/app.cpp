@@ -284,6 +284,9 @@ void CommandLine::add_bench_data(CLI::App& bench) {
   data->add_option("--split", arguments.split, "split to read")->capture_default_str();
   data->add_option("--augment", arguments.augment, "as for train (default: what is usual for the encoding)");
   data->add_option("--size", arguments.size, "height and width of the network's input (default: the set's)");
+  data->add_option("--shuffle", arguments.shuffle, "order in which samples are staged: global, block or none")
+      ->capture_default_str();
+  data->add_option("--read-mode", arguments.read_mode, "as for train: auto, cached or direct")->capture_default_str();
   data->add_option("--threads", arguments.threads, "loader threads (default: the cores)");
   data->add_option("--seconds", arguments.seconds, "of each measurement, about")->capture_default_str();
   data->add_option("--images", arguments.images, "images of each measurement, instead of --seconds");

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "commands.hpp"
 #include "gpus.hpp"
@@ -12,6 +14,7 @@
 #include "renai/base/text.hpp"
 #include "renai/data/copy_bench.hpp"
 #include "renai/data/data_bench.hpp"
+#include "renai/data/page_cache.hpp"
 #include "renai/device/cuda.hpp"
 #include "renai/device/host.hpp"
 #include "renai/tensor/slot_layout.hpp"
@@ -25,20 +28,40 @@ int own_cores() {
   return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
 }
 
-nlohmann::ordered_json to_json(const DataBench& bench, const DataBenchArguments& arguments, const std::string& device) {
+Dataset open_set(const DataBenchArguments& arguments) {
+  const ReadMode asked = parse_read_mode(arguments.read_mode);
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(arguments.data, error);  // Opening says what is wrong.
+  const std::int64_t bytes =
+      folder ? stored_file_bytes(arguments.data, load_manifest(arguments.data), arguments.split) : 0;
+  std::string warning;
+  Dataset dataset = open_as(asked, bytes, available_memory_bytes(), warning, [&arguments](ReadMode mode) {
+    return Dataset::open(arguments.data, arguments.split, mode);
+  });
+  if (!warning.empty()) std::fprintf(stderr, "renai: warning: %s\n", warning.c_str());
+  return dataset;
+}
+
+nlohmann::ordered_json to_json(const DataBench& bench, const DataBenchArguments& arguments, const Dataset& dataset,
+                               const std::string& device) {
   nlohmann::ordered_json stages = nlohmann::ordered_json::array();
   for (const StageRate& stage : bench.stages) {
     stages.push_back({{"stage", stage.name},
+                      {"images", stage.images},
                       {"images_per_second", stage.images_per_second},
                       {"bytes_per_second", stage.bytes_per_second},
                       {"busy", stage.busy},
                       {"disk_bytes", stage.disk_bytes},
+                      {"reads", stage.reads},
+                      {"page_faults", stage.page_faults},
                       {"limit", stage.limit}});
   }
   nlohmann::ordered_json json{{"data", arguments.data},
                               {"encoding", bench.encoding},
                               {"threads", bench.threads},
                               {"device", device},
+                              {"shuffle", arguments.shuffle},
+                              {"read_mode", dataset.reads_direct() ? "direct" : "cached"},
                               {"staged", {bench.height, bench.width, bench.channels}},
                               {"mean_stored_bytes", bench.mean_stored_bytes},
                               {"same_pixels", bench.same_pixels},
@@ -58,13 +81,16 @@ void print(const DataBench& bench, const DataBenchArguments& arguments, const st
               static_cast<long long>(bench.height), static_cast<long long>(bench.width),
               static_cast<long long>(bench.channels), bench.threads);
   std::printf("1 thread and %d threads stage the same bytes: %s\n", std::max(3, bench.threads), bench.digest.c_str());
-  std::printf("%-8s %12s %14s %6s  %s\n", "stage", "images/s", "bytes/s", "busy", "limit");
+  std::printf("%-8s %12s %14s %6s %8s %8s  %s\n", "stage", "images/s", "bytes/s", "busy", "reads", "faults", "limit");
   for (const StageRate& stage : bench.stages) {
-    std::printf("%-8s %12.0f %14s %5.0f%%  %s\n", stage.name.c_str(), stage.images_per_second,
+    const double images = static_cast<double>(std::max<std::int64_t>(stage.images, 1));
+    std::printf("%-8s %12.0f %14s %5.0f%% %8.2f %8.2f  %s\n", stage.name.c_str(), stage.images_per_second,
                 (format_bytes(static_cast<std::int64_t>(stage.bytes_per_second)) + "/s").c_str(), 100 * stage.busy,
+                static_cast<double>(stage.reads) / images, static_cast<double>(stage.page_faults) / images,
                 stage.limit.c_str());
   }
   std::printf("copied into: %s\n", device.c_str());
+  std::printf("reads and faults (pages of memory touched first): of an image\n");
   if (arguments.need <= 0) return;
   const double share = bench.images_per_second() / arguments.need;
   std::printf("training needs %.0f images/s: %s (%.2fx)\n", arguments.need, share >= 1 ? "enough" : "too few", share);
@@ -90,7 +116,7 @@ int command_bench_data(const DataBenchArguments& arguments) {
       !(arguments.need >= 0)) {
     throw UserError("renai bench data", "a number is out of range", "use positive numbers");
   }
-  const Dataset dataset = Dataset::open(arguments.data, arguments.split);
+  const Dataset dataset = open_set(arguments);
   DataBenchConfig config;
   const bool colours = dataset.manifest().channels == 3;
   const std::string usual = dataset.encoded() ? "resized-crop,flip" : colours ? "crop4,flip" : "crop4";
@@ -100,6 +126,9 @@ int command_bench_data(const DataBenchArguments& arguments) {
   config.seconds = arguments.seconds;
   config.threads = arguments.threads > 0 ? arguments.threads : own_cores();
   const std::unique_ptr<Device> device = choose_device(arguments.device);
+  config.shuffle = parse_shuffle(arguments.shuffle);
+  for (const ShardInfo& shard : dataset.manifest().find(arguments.split)->shards)
+    config.blocks.push_back(shard.samples);
   DataBench bench = bench_data(dataset, config);
   if (!bench.same_pixels) {
     throw InternalError("renai bench data", "one thread and several stage different bytes",
@@ -109,8 +138,9 @@ int command_bench_data(const DataBenchArguments& arguments) {
   bench.stages.push_back(bench_copy(*device, slot.size_bytes, config.rows, std::min(config.seconds, 1.0)));
   const std::string model = device->info().model;
   if (arguments.json) {
-    std::printf("%s\n",
-                to_json(bench, arguments, model).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", to_json(bench, arguments, dataset, model)
+                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                            .c_str());
   } else {
     print(bench, arguments, model);
   }

@@ -18,9 +18,10 @@ namespace renai {
 struct JobData {
   std::optional<Dataset> train, val;
   DataShape shape;
-  std::string digest;  ///< Of all shards, for trace headers.
+  std::string digest;   ///< Of all shards, for trace headers.
+  std::string warning;  ///< Of how it is read; mostly empty.
 };
-/// Errors: UserError (no such directory or split), DataError (damaged).
+/// Errors: UserError (no such directory or split; not to be read as --read-mode says), DataError (damaged).
 JobData open_data(const Recipe& recipe, bool training);
 
 struct TrainArguments {
@@ -79,7 +80,7 @@ int command_bench_comm(World& world, const CommBenchArguments& arguments);
 
 struct DataBenchArguments {
   std::string data, split = "train", augment;  ///< augment empty: what is usual for such a set.
-  std::string device = "auto";
+  std::string shuffle = "global", read_mode = "auto", device = "auto";
   std::int64_t size = 0, images = 0;
   int threads = 0;
   double seconds = 2, need = 0;

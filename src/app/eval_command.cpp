@@ -82,10 +82,12 @@ int command_eval(World& world, const EvalArguments& arguments) {
   recipe.freeze_after.clear();
   recipe.trace.clear();
   recipe.verify_data = false;
+  recipe.read_mode = Recipe{}.read_mode;  // The files may stand elsewhere now.
   recipe.inject_fault.clear();
   verify(recipe);
   verify_ranks(recipe, world.world_size());
   JobData data = open_data(recipe, false);
+  if (!data.warning.empty() && world.rank() == 0) world.log().warning(data.warning);
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
 
   const Run run = world.choose(recipe);

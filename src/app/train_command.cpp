@@ -13,6 +13,7 @@
 #include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/loader.hpp"
+#include "renai/data/page_cache.hpp"
 #include "renai/train/task.hpp"
 #include "same_run.hpp"
 
@@ -263,16 +264,50 @@ InputParams parse_normalization(const std::string& text, const std::string& file
   return normalization;
 }
 
-JobData open_data(const Recipe& recipe, bool training) {
-  JobData data;
-  const std::string val_directory = recipe.val_data.empty() ? recipe.data : recipe.val_data;
-  if (training) data.train = Dataset::open(recipe.data, "train");
-  const Manifest val_manifest = load_manifest(val_directory);
+namespace {
+
+std::string val_directory_of(const Recipe& recipe) { return recipe.val_data.empty() ? recipe.data : recipe.val_data; }
+
+/// --cache and the reading ahead of --shuffle block bring files into the page cache, where they are to be found.
+ReadMode asked_read_mode(const Recipe& recipe) {
+  const ReadMode asked = parse_read_mode(recipe.read_mode);
+  const bool through_cache = recipe.cache || recipe.shuffle == shuffle_name(Shuffle::block);
+  return asked == ReadMode::automatic && through_cache ? ReadMode::cached : asked;
+}
+
+/// Of the files that a job reads; 0 where that cannot be told: opening them says why.
+std::int64_t job_file_bytes(const Recipe& recipe, bool training) {
+  const std::string val_directory = val_directory_of(recipe);
+  try {
+    const std::int64_t val = stored_file_bytes(val_directory, load_manifest(val_directory), "val");
+    return training ? val + stored_file_bytes(recipe.data, load_manifest(recipe.data), "train") : val;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+/// Returns the manifest of the validation set.
+Manifest open_splits(const Recipe& recipe, bool training, ReadMode mode, JobData& data) {
+  const std::string val_directory = val_directory_of(recipe);
+  if (training) data.train = Dataset::open(recipe.data, "train", mode);
+  Manifest val_manifest = load_manifest(val_directory);
   if (val_manifest.find("val") != nullptr) {
-    data.val = Dataset::open(val_directory, "val");
+    data.val = Dataset::open(val_directory, "val", mode);
   } else if (!recipe.val_data.empty() || !training) {
     throw UserError("data set " + val_directory, "it has no split 'val'", "pack one, or give another --val-data");
   }
+  return val_manifest;
+}
+
+}  // namespace
+
+JobData open_data(const Recipe& recipe, bool training) {
+  JobData data;
+  const std::string val_directory = val_directory_of(recipe);
+  const ReadMode asked = asked_read_mode(recipe);
+  const std::int64_t bytes = asked == ReadMode::automatic ? job_file_bytes(recipe, training) : 0;
+  const Manifest val_manifest = open_as(asked, bytes, available_memory_bytes(), data.warning,
+                                        [&](ReadMode mode) { return open_splits(recipe, training, mode, data); });
   const Manifest& manifest = training ? data.train->manifest() : data.val->manifest();
   if (training && data.val &&
       (val_manifest.height != manifest.height || val_manifest.width != manifest.width ||
@@ -320,6 +355,8 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
   refuse_data_directory(recipe);
   training.data = open_data(recipe, true);
   const JobData& data = training.data;
+  if (!data.warning.empty() && world.rank() == 0) world.log().warning(data.warning);
+  if (world.rank() == 0 && data.train->reads_direct()) world.log().info("data: read past the page cache");
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
 
   Recipe chosen = recipe;

@@ -46,6 +46,7 @@ StageRate bench_copy(Device& device, std::int64_t slot_bytes, std::int64_t rows,
   taken = std::chrono::duration<double>(Clock::now() - start).count();
   StageRate rate;
   rate.name = "copy";
+  rate.images = copies * rows;
   rate.seconds = taken;
   rate.images_per_second = static_cast<double>(copies * rows) / taken;
   rate.bytes_per_second = static_cast<double>(copies * slot_bytes) / taken;

@@ -1,5 +1,7 @@
 #include "renai/data/data_bench.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,6 +11,8 @@
 #include <exception>
 #include <fstream>
 #include <functional>
+#include <latch>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -41,6 +45,34 @@ std::int64_t disk_bytes_read() {
   }
   return 0;
 }
+
+std::int64_t page_faults() {
+  rusage usage{};
+  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_minflt + usage.ru_majflt : 0;
+}
+
+/// What a stage used from here on.
+class Meter {
+ public:
+  double seconds() const { return seconds_since(start_); }
+  StageRate rate(const std::string& name, std::int64_t images, std::int64_t bytes, int threads) const {
+    StageRate rate;
+    rate.name = name;
+    rate.images = images;
+    rate.seconds = seconds();
+    rate.images_per_second = static_cast<double>(images) / rate.seconds;
+    rate.bytes_per_second = static_cast<double>(bytes) / rate.seconds;
+    rate.busy = std::min(1.0, (cpu_seconds() - cpu_) / (rate.seconds * threads));
+    rate.disk_bytes = disk_bytes_read() - disk_;
+    rate.page_faults = page_faults() - faults_;
+    return rate;
+  }
+
+ private:
+  std::int64_t disk_ = disk_bytes_read(), faults_ = page_faults();
+  double cpu_ = cpu_seconds();
+  Clock::time_point start_ = Clock::now();
+};
 
 /// The buffers of a loader are free at once: nothing is copied out of them.
 class Free final : public Event {
@@ -78,60 +110,77 @@ SamplerConfig sampler_of(const Dataset& dataset, const DataBenchConfig& config) 
   sampler.global_batch = std::min(config.rows, dataset.size());
   sampler.logical_shards = 1;
   sampler.seed = kSeed;
+  sampler.shuffle = config.shuffle;
+  sampler.blocks = config.blocks;
   return sampler;
 }
 
 /// Bytes that one call of a stage's work handled.
 using Work = std::function<std::int64_t(std::int64_t position)>;
 
-/// Threads take positions one after the other until the time is over or the samples are done.
+/// What one thread did, in a cache line of its own.
+struct alignas(64) Tally {
+  std::int64_t images = 0, bytes = 0;
+  std::exception_ptr failure;
+};
+
+/// Threads take positions one after the other until the time is over or the samples are done. Each makes what it works
+/// with itself, so that no two write to the same cache line, and none begins before all are ready.
 StageRate measure(const std::string& name, const DataBenchConfig& config,
                   const std::function<Work(int thread)>& make_work) {
-  std::vector<Work> works;
-  for (int t = 0; t < config.threads; ++t) works.push_back(make_work(t));
-  std::atomic<std::int64_t> next{0}, images{0}, bytes{0};
-  std::vector<std::exception_ptr> failures(works.size());
-  const std::int64_t disk = disk_bytes_read();
-  const double cpu = cpu_seconds();
-  const auto start = Clock::now();
+  std::vector<Tally> tallies(static_cast<std::size_t>(config.threads));
+  std::atomic<std::int64_t> next{0};
+  std::latch ready(config.threads), go(1);
+  Clock::time_point end;  // Written before `go`.
   const auto run = [&](std::size_t t) {
+    Work work;
+    Tally tally;
     try {
-      while (config.samples > 0 || seconds_since(start) < config.seconds) {
-        const std::int64_t position = next++;
-        if (config.samples > 0 && position >= config.samples) return;
-        bytes += works[t](position);
-        ++images;
+      work = make_work(static_cast<int>(t));
+    } catch (...) {
+      tally.failure = std::current_exception();
+    }
+    ready.count_down();
+    go.wait();
+    try {
+      while (!tally.failure && (config.samples > 0 || Clock::now() < end)) {
+        const std::int64_t position = next.fetch_add(1, std::memory_order_relaxed);
+        if (config.samples > 0 && position >= config.samples) break;
+        tally.bytes += work(position);
+        ++tally.images;
       }
     } catch (...) {
-      failures[t] = std::current_exception();
+      tally.failure = std::current_exception();
     }
+    tallies[t] = tally;
   };
   std::vector<std::thread> threads;
-  for (std::size_t t = 0; t < works.size(); ++t) threads.emplace_back(run, t);
+  for (std::size_t t = 0; t < tallies.size(); ++t) threads.emplace_back(run, t);
+  ready.wait();
+  const Meter meter;
+  end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(config.seconds));
+  go.count_down();
   for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
+  std::int64_t images = 0, bytes = 0;
+  for (const Tally& tally : tallies) {
+    if (tally.failure) std::rethrow_exception(tally.failure);
+    images += tally.images;
+    bytes += tally.bytes;
   }
-  const double seconds = seconds_since(start);
-  StageRate rate;
-  rate.name = name;
-  rate.seconds = seconds;
-  rate.images_per_second = static_cast<double>(images) / seconds;
-  rate.bytes_per_second = static_cast<double>(bytes) / seconds;
-  rate.busy = std::min(1.0, (cpu_seconds() - cpu) / (seconds * config.threads));
-  rate.disk_bytes = disk_bytes_read() - disk;
-  return rate;
+  return meter.rate(name, images, bytes, config.threads);
 }
 
 StageRate measure_reading(const Subject& subject) {
-  return measure("read", subject.config, [&subject](int) {
+  StageRate rate = measure("read", subject.config, [&subject](int) {
     return [&subject, buffer = std::vector<std::byte>()](std::int64_t position) mutable {
       const std::int64_t sample = subject.sample_at(position), size = subject.dataset.stored_bytes(sample);
-      buffer.resize(static_cast<std::size_t>(size));
-      subject.dataset.read(sample, buffer);
+      if (static_cast<std::int64_t>(buffer.size()) < size) buffer.resize(static_cast<std::size_t>(size));
+      subject.dataset.read(sample, std::span(buffer).first(static_cast<std::size_t>(size)));
       return size;
     };
   });
+  rate.reads = rate.images;
+  return rate;
 }
 
 /// Some of the set's images, in memory.
@@ -191,9 +240,23 @@ StageRate measure_augmenting(const Subject& subject) {
   });
 }
 
-/// Runs a loader over batches; `use` sees each staged buffer. Returns how many rows were staged.
-std::int64_t run_loader(const Subject& subject, int threads, const std::function<bool(std::int64_t)>& more,
-                        const std::function<void(std::span<const std::byte>)>& use) {
+/// Batches that hold so many rows.
+std::int64_t batches_of(const Subject& subject, std::int64_t rows) {
+  std::int64_t batches = 0;
+  for (const std::int64_t in_epoch = subject.sampler.split().batches(); rows > 0; ++batches) {
+    rows -= subject.sampler.rows(batches % in_epoch);
+  }
+  return batches;
+}
+
+struct Staged {
+  std::int64_t rows = 0;
+  ReadCounts counts;
+};
+
+/// Runs a loader over so many batches, or while there is `more`; `use` sees each staged buffer.
+Staged run_loader(const Subject& subject, int threads, std::int64_t batches, const std::function<bool()>& more,
+                  const std::function<void(std::span<const std::byte>)>& use) {
   // Zeroed, so that bytes which nobody stages are the same in every run.
   std::vector<std::byte> buffers(static_cast<std::size_t>(2 * subject.layout.size_bytes));
   LoaderConfig config;
@@ -204,55 +267,53 @@ std::int64_t run_loader(const Subject& subject, int threads, const std::function
   config.seed = kSeed;
   const Free free;
   Loader loader(config);
-  const std::int64_t batches = subject.sampler.split().batches();
+  const std::int64_t in_epoch = subject.sampler.split().batches();
   const auto job_of = [&](std::int64_t k) {
     ShardJob job;
     job.dataset = &subject.dataset;
     job.sampler = &subject.sampler;
-    job.epoch = k / batches;
-    job.batch = k % batches;
+    job.epoch = k / in_epoch;
+    job.batch = k % in_epoch;
     job.h = subject.h;
     job.w = subject.w;
     return job;
   };
-  std::int64_t rows = 0, submitted = 0;
-  for (std::int64_t k = 0; more(rows); ++k) {
-    while (submitted < k + 3) loader.submit(job_of(submitted++));
+  Staged staged;
+  std::int64_t submitted = 0;
+  for (std::int64_t k = 0; k < batches && more(); ++k) {
+    while (submitted < std::min(k + 3, batches)) loader.submit(job_of(submitted++));
     const auto buffer = static_cast<std::size_t>(loader.wait(k));
-    rows += subject.sampler.rows(k % batches);
+    staged.rows += subject.sampler.rows(k % in_epoch);
     use({config.staging[buffer], static_cast<std::size_t>(subject.layout.size_bytes)});
     loader.release(k, free);
   }
-  return rows;
+  staged.counts = loader.counts();
+  return staged;
 }
 
 std::string digest_of_staged(const Subject& subject, int threads) {
   const std::int64_t rows = std::min<std::int64_t>(subject.dataset.size(), 8 * subject.config.rows);
   std::string all;
   run_loader(
-      subject, threads, [rows](std::int64_t done) { return done < rows; },
+      subject, threads, batches_of(subject, rows), [] { return true; },
       [&all](std::span<const std::byte> staged) { all += hash128(staged).hex(); });
   return hash128(all).hex();
 }
 
 StageRate measure_staging(const Subject& subject) {
   const DataBenchConfig& config = subject.config;
-  const std::int64_t disk = disk_bytes_read();
-  const double cpu = cpu_seconds();
-  const auto start = Clock::now();
-  const auto more = [&](std::int64_t rows) {
-    return config.samples > 0 ? rows < config.samples : seconds_since(start) < config.seconds;
-  };
-  const std::int64_t rows = run_loader(subject, config.threads, more, [](std::span<const std::byte>) {});
-  const double seconds = seconds_since(start);
-  StageRate rate;
-  rate.name = "stage";
-  rate.seconds = seconds;
-  rate.images_per_second = static_cast<double>(rows) / seconds;
-  rate.bytes_per_second =
-      rate.images_per_second * static_cast<double>(subject.layout.h * subject.layout.w * subject.layout.c);
-  rate.busy = std::min(1.0, (cpu_seconds() - cpu) / (seconds * config.threads));
-  rate.disk_bytes = disk_bytes_read() - disk;
+  const std::int64_t batches =
+      config.samples > 0 ? batches_of(subject, config.samples) : std::numeric_limits<std::int64_t>::max() - 3;
+  const Meter meter;
+  const auto more = [&] { return config.samples > 0 || meter.seconds() < config.seconds; };
+  const Staged staged = run_loader(subject, config.threads, batches, more, [](std::span<const std::byte>) {});
+  const std::int64_t bytes = staged.rows * subject.layout.h * subject.layout.w * subject.layout.c;
+  StageRate rate = meter.rate("stage", staged.rows, bytes, config.threads);
+  // The loader may have begun with batches beyond those waited for.
+  rate.reads = staged.counts.samples > 0
+                   ? std::llround(static_cast<double>(staged.counts.reads) * static_cast<double>(staged.rows) /
+                                  static_cast<double>(staged.counts.samples))
+                   : 0;
   return rate;
 }
 

@@ -27,8 +27,8 @@ struct OpenShard {
   std::vector<std::uint64_t> digests;  ///< Of samples, where reads are checked.
 };
 
-void open_raw(OpenShard& shard, const ShardFile& file) {
-  shard.raw = PositionedFile(shard.path);
+void open_raw(OpenShard& shard, const ShardFile& file, bool direct) {
+  shard.raw = PositionedFile(shard.path, direct);
   shard.raw_offset = file.raw_offset();
   const std::int64_t image_bytes = file.encoded() ? file.encoded_bytes() : file.samples() * file.sample_bytes();
   if (shard.raw.size_bytes() < shard.raw_offset + image_bytes) {
@@ -39,13 +39,17 @@ void open_raw(OpenShard& shard, const ShardFile& file) {
   }
 }
 
-OpenShard open_shard(ShardFile file, std::int64_t first) {
+OpenShard open_shard(ShardFile file, std::int64_t first, bool direct) {
   OpenShard shard;
   shard.path = file.path();
   shard.first = first;
   if (file.encoded()) shard.offsets = file.read_offsets();
   if (file.raw_offset() >= 0) {
-    open_raw(shard, file);
+    open_raw(shard, file, direct);
+  } else if (direct) {
+    throw DirectReadRefused("reading shard " + shard.path.string() + " past the page cache (--read-mode direct)",
+                            "its images are chunked, compressed or no bytes: the HDF5 library reads them",
+                            "use --read-mode cached, or pack the set again");
   } else {
     shard.converted.emplace(std::move(file));
   }
@@ -68,12 +72,16 @@ struct Dataset::Impl {
   std::vector<OpenShard> shards;
   std::vector<std::int32_t> labels;
   std::int64_t sample_bytes = 0;
-  bool encoded = false;
+  bool encoded = false, direct = false;
 
   const OpenShard& shard_of(std::int64_t sample) const {
     const auto after = std::upper_bound(shards.begin(), shards.end(), sample,
                                         [](std::int64_t s, const OpenShard& shard) { return s < shard.first; });
     return *std::prev(after);
+  }
+  /// Of a sample's bytes among those of its shard.
+  std::int64_t begin_of(const OpenShard& shard, std::int64_t index) const {
+    return encoded ? static_cast<std::int64_t>(shard.offsets[static_cast<std::size_t>(index)]) : index * sample_bytes;
   }
 };
 
@@ -82,10 +90,11 @@ Dataset::Dataset(Dataset&&) noexcept = default;
 Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 Dataset::~Dataset() = default;
 
-Dataset Dataset::open(const fs::path& directory, const std::string& split) {
+Dataset Dataset::open(const fs::path& directory, const std::string& split, ReadMode mode) {
   require_named_folder("data set " + directory.string(), directory, "name the folder that `renai pack` wrote");
   auto impl = std::make_unique<Impl>();
   impl->directory = directory;
+  impl->direct = mode == ReadMode::direct;
   impl->manifest = load_manifest(directory);
   const Manifest& manifest = impl->manifest;
   impl->encoded = manifest.encoding != kRawEncoding;
@@ -97,7 +106,7 @@ Dataset Dataset::open(const fs::path& directory, const std::string& split) {
     file.check_against(manifest, split, entry);
     const auto labels = file.read_labels(static_cast<std::int64_t>(manifest.classes.size()));
     if (labels.empty()) continue;
-    impl->shards.push_back(open_shard(std::move(file), static_cast<std::int64_t>(impl->labels.size())));
+    impl->shards.push_back(open_shard(std::move(file), static_cast<std::int64_t>(impl->labels.size()), impl->direct));
     impl->labels.insert(impl->labels.end(), labels.begin(), labels.end());
   }
   if (impl->labels.empty()) {
@@ -111,6 +120,7 @@ const Manifest& Dataset::manifest() const { return impl_->manifest; }
 const fs::path& Dataset::directory() const { return impl_->directory; }
 std::int64_t Dataset::size() const { return static_cast<std::int64_t>(impl_->labels.size()); }
 bool Dataset::encoded() const { return impl_->encoded; }
+bool Dataset::reads_direct() const { return impl_->direct; }
 std::int64_t Dataset::sample_bytes() const { return impl_->sample_bytes; }
 
 std::int32_t Dataset::label(std::int64_t sample) const {
@@ -130,9 +140,7 @@ void Dataset::read(std::int64_t sample, std::span<std::byte> out) const {
   RENAI_CHECK(sample >= 0 && sample < size(), "a sample lies in the set");
   RENAI_CHECK(static_cast<std::int64_t>(out.size()) == stored_bytes(sample), "a sample fits its place exactly");
   const OpenShard& shard = impl_->shard_of(sample);
-  const std::int64_t index = sample - shard.first;
-  const std::int64_t begin = impl_->encoded ? static_cast<std::int64_t>(shard.offsets[static_cast<std::size_t>(index)])
-                                            : index * impl_->sample_bytes;
+  const std::int64_t index = sample - shard.first, begin = impl_->begin_of(shard, index);
   if (shard.raw_offset >= 0) {
     if (!shard.raw.read(shard.raw_offset + begin, out)) {
       fail_sample(sample, "the file ends before it (truncated while open)");
@@ -144,9 +152,25 @@ void Dataset::read(std::int64_t sample, std::span<std::byte> out) const {
       fail_sample(sample, error.failed() + ": " + error.why());
     }
   }
-  if (!shard.digests.empty() && hash64(out) != shard.digests[static_cast<std::size_t>(index)]) {
-    fail_sample(sample, "its bytes are not those that its digest was made of");
-  }
+  check(sample, out);
+}
+
+Dataset::Place Dataset::place(std::int64_t sample) const {
+  RENAI_CHECK(sample >= 0 && sample < size(), "a sample lies in the set");
+  const OpenShard& shard = impl_->shard_of(sample);
+  if (shard.raw_offset < 0) return {};
+  const std::int64_t index = sample - shard.first;
+  return {&shard - impl_->shards.data(), shard.raw_offset + impl_->begin_of(shard, index), stored_bytes(sample)};
+}
+
+bool Dataset::try_read(std::int64_t shard, std::int64_t at, std::span<std::byte> out) const noexcept {
+  return impl_->shards[static_cast<std::size_t>(shard)].raw.try_read(at, out);
+}
+
+void Dataset::check(std::int64_t sample, std::span<const std::byte> bytes) const {
+  const OpenShard& shard = impl_->shard_of(sample);
+  if (shard.digests.empty() || hash64(bytes) == shard.digests[static_cast<std::size_t>(sample - shard.first)]) return;
+  fail_sample(sample, "its bytes are not those that its digest was made of");
 }
 
 void Dataset::check_digests() {

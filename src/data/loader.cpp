@@ -18,8 +18,9 @@ namespace {
 
 /// How long a thread waits for the device before it looks whether the loader is being destroyed.
 constexpr std::chrono::milliseconds kLook{20};
-/// Rows handed out at once: few enough to balance, many enough that the lock is not felt. Contents do not depend on it.
-constexpr std::int64_t kMostBlockRows = 16;
+/// Rows handed out at once: many enough that the lock is not felt and neighbours are read together, and fewer towards
+/// the end of a job, so that no thread works alone on its last rows. Contents do not depend on it.
+constexpr std::int64_t kMostBlockRows = SampleStager::kMostRows;
 
 enum class Stage { queued, opening, filling, staged };
 
@@ -55,7 +56,7 @@ struct Slot {
 
 struct Loader::Impl {
   LoaderConfig config;
-  mutable std::mutex mutex;
+  alignas(64) mutable std::mutex mutex;  ///< Apart from what threads read for every sample.
   std::condition_variable work, staged;
   std::array<Entry, kQueueDepth> ring;
   std::array<const Event*, 2> copied{};  ///< By buffer: the event that frees it; null: free at once.
@@ -124,10 +125,15 @@ std::int64_t Loader::Impl::fill_rows(SampleStager& stager, const ShardJob& job, 
   const std::int64_t h = job.h > 0 ? job.h : layout.h, w = job.w > 0 ? job.w : layout.w;
   const ShardMix mix =
       draw_mix(training ? config.mixing : Mixing{}, rows, h, w, config.seed, job.control.step, job.shard);
+  std::array<std::int64_t, kMostBlockRows> ids{};
+  const auto samples = std::span(ids).first(static_cast<std::size_t>(end - first));
+  job.sampler->samples(job.epoch, job.batch, job.shard, first, samples);
+  stager.begin(job, samples, {to.image(first).data(), samples.size() * to.image(first).size()});
   std::int64_t valid = 0;
   for (*row = first; *row < end; ++*row) {
     const std::int64_t r = *row;
-    const std::int64_t sample = job.sampler->sample(job.epoch, job.batch, job.shard, r);
+    const auto place = static_cast<std::size_t>(r - first);
+    const std::int64_t sample = samples[place];
     const std::span<std::byte> image = to.image(r);
     to.ids()[r] = sample;
     if (sample < 0) {
@@ -140,7 +146,7 @@ std::int64_t Loader::Impl::fill_rows(SampleStager& stager, const ShardJob& job, 
     ++valid;
     to.labels()[r] = job.dataset->label(sample);
     to.weights()[r] = 1.0f;
-    stager.stage(job, sample, to.params()[r], image);
+    stager.stage(job, place, sample, to.params()[r], image);
     if (training) to.params()[r].erase_box = draw_erasing(config.erasing, h, w, config.seed, job.epoch, sample);
     apply_mix(mix, rows, r, to.params()[r]);
   }
@@ -150,8 +156,8 @@ std::int64_t Loader::Impl::fill_rows(SampleStager& stager, const ShardJob& job, 
 void Loader::Impl::fill_block(SampleStager& stager, std::unique_lock<std::mutex>& lock) {
   const std::int64_t k = current;
   Entry& job = entry(k);
-  const std::int64_t share = job.rows / (2 * config.threads) + 1;
   const std::int64_t first = job.next_row;
+  const std::int64_t share = (job.rows - first) / (2 * config.threads) + 1;
   const std::int64_t end = std::min(job.rows, first + std::min(share, kMostBlockRows));
   job.next_row = end;
   if (end == job.rows) {
@@ -278,6 +284,16 @@ void Loader::release(std::int64_t k, const Event& copied) {
   impl_->copied[static_cast<std::size_t>(k % 2)] = &copied;
   ++impl_->released;
   impl_->work.notify_all();
+}
+
+ReadCounts Loader::counts() const {
+  ReadCounts all;
+  for (const auto& stager : impl_->stagers) {
+    const ReadCounts own = stager->counts();
+    all.reads += own.reads;
+    all.samples += own.samples;
+  }
+  return all;
 }
 
 std::chrono::nanoseconds Loader::waited() const {

@@ -29,6 +29,18 @@ void FileSet::add(const fs::path& directory, const Manifest& manifest, const std
   }
 }
 
+std::int64_t stored_file_bytes(const fs::path& directory, const Manifest& manifest, const std::string& split) {
+  const SplitInfo* info = manifest.find(split);
+  std::int64_t total = 0;
+  if (info == nullptr) return total;
+  for (const ShardInfo& shard : info->shards) {
+    std::error_code error;
+    const auto bytes = fs::file_size(directory / shard.file, error);
+    if (!error) total += static_cast<std::int64_t>(bytes);
+  }
+  return total;
+}
+
 std::int64_t available_memory_bytes() {
   std::int64_t available = 0;
   std::ifstream info("/proc/meminfo");

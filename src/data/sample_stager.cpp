@@ -37,11 +37,13 @@ void verify_augmentation(const Augmentation& augmentation, const Manifest& manif
   }
 }
 
-void SampleStager::stage(const ShardJob& job, std::int64_t sample, SampleParams& params, std::span<std::byte> image) {
+void SampleStager::stage(const ShardJob& job, std::size_t row, std::int64_t sample, SampleParams& params,
+                         std::span<std::byte> image) {
   if (job.dataset->encoded()) {
-    stage_encoded(job, sample, params, image);
+    stage_encoded(job, row, sample, params, image);
   } else {
-    stage_raw(job, sample, params, image);
+    params = draw(job, sample, config_->layout.h, config_->layout.w);
+    reader_.get(row);  // Puts the pixels in their place.
   }
   const SlotLayout& layout = config_->layout;
   if (job.control.phase != 0 || config_->augmentation.colour <= 0.0) return;
@@ -60,19 +62,12 @@ SampleParams SampleStager::draw(const ShardJob& job, std::int64_t sample, std::i
   return params;
 }
 
-void SampleStager::stage_raw(const ShardJob& job, std::int64_t sample, SampleParams& params,
-                             std::span<std::byte> image) {
-  params = draw(job, sample, config_->layout.h, config_->layout.w);
-  job.dataset->read(sample, image);
-}
-
-void SampleStager::stage_encoded(const ShardJob& job, std::int64_t sample, SampleParams& params,
+void SampleStager::stage_encoded(const ShardJob& job, std::size_t row, std::int64_t sample, SampleParams& params,
                                  std::span<std::byte> image) {
   const SlotLayout& layout = config_->layout;
-  encoded_.resize(static_cast<std::size_t>(job.dataset->stored_bytes(sample)));
-  job.dataset->read(sample, encoded_);
+  const std::span<const std::byte> bytes = reader_.get(row);
   try {
-    const ImageSize size = decoder_.open(encoded_);
+    const ImageSize size = decoder_.open(bytes);
     params = draw(job, sample, size.h, size.w);
     // By the network's input, never by the room: that is larger where another resolution of the run needs more.
     const DecodeGoal goal{job.h, job.w, std::min(staged_extent(job.h), layout.h),

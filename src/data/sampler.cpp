@@ -144,23 +144,41 @@ std::int64_t Sampler::rows(std::int64_t batch) const {
   return batch < split_.full_batches ? split_.shard_rows : split_.last_rows;
 }
 
-std::int64_t Sampler::sample(std::int64_t epoch, std::int64_t batch, int shard, std::int64_t row) const {
+std::int64_t Sampler::position_of(std::int64_t batch, int shard, std::int64_t row) const {
   const std::int64_t n = rows(batch);
   RENAI_CHECK(shard >= 0 && shard < config_.logical_shards * config_.micro_batches && row >= 0 && row < n,
               "a place lies in the batch");
-  const std::int64_t position = batch * config_.global_batch + shard * n + row;
-  if (!config_.training) return position < config_.samples ? position : -1;
-  // The last positions of an epoch's order, fewer than the shards, belong to no batch: other samples in each epoch.
-  return shuffled(epoch, position);
+  return batch * config_.global_batch + shard * n + row;
 }
 
-std::int64_t Sampler::shuffled(std::int64_t epoch, std::int64_t position) const {
+std::int64_t Sampler::sample(std::int64_t epoch, std::int64_t batch, int shard, std::int64_t row) const {
+  std::int64_t sample = -1;
+  samples(epoch, batch, shard, row, {&sample, 1});
+  return sample;
+}
+
+void Sampler::samples(std::int64_t epoch, std::int64_t batch, int shard, std::int64_t first_row,
+                      std::span<std::int64_t> samples) const {
+  const bool by_blocks = config_.training && config_.shuffle == Shuffle::block;
+  const std::shared_ptr<const BlockOrder> blocks = by_blocks ? block_order(epoch) : nullptr;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::int64_t position = position_of(batch, shard, first_row + static_cast<std::int64_t>(i));
+    if (config_.training) {
+      // The last positions of an epoch's order, fewer than the shards, belong to no batch: other samples in each epoch.
+      samples[i] = shuffled(epoch, position, blocks.get());
+    } else {
+      samples[i] = position < config_.samples ? position : -1;
+    }
+  }
+}
+
+std::int64_t Sampler::shuffled(std::int64_t epoch, std::int64_t position, const BlockOrder* blocks) const {
   switch (config_.shuffle) {
     case Shuffle::global:
       return static_cast<std::int64_t>(permute(static_cast<std::uint64_t>(position),
                                                static_cast<std::uint64_t>(config_.samples), config_.seed,
                                                static_cast<std::uint64_t>(epoch)));
-    case Shuffle::block: return block_order(epoch)->sample(position);
+    case Shuffle::block: return blocks->sample(position);
     case Shuffle::none: return position;
   }
   RENAI_CHECK(false, "an order without a rule");

@@ -272,6 +272,10 @@ void verify_numbers(const Recipe& r) {
 
 void verify_order(const Recipe& r) {
   const Shuffle shuffle = parse_shuffle(r.shuffle);
+  if (r.cache && parse_read_mode(r.read_mode) == ReadMode::direct) {
+    throw UserError("--cache with --read-mode direct", "direct reads go past the cache that --cache fills",
+                    "leave out one of them");
+  }
   require_at_least("shuffle-window", r.shuffle_window, 1);
   if (shuffle == Shuffle::block || r.shuffle_window == Recipe{}.shuffle_window) return;
   throw UserError("--shuffle-window " + std::to_string(r.shuffle_window),

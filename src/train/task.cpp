@@ -65,7 +65,8 @@ struct DeepLearningTask::Impl {
   Impl(Engine& e, const Options& o) : engine(&e), options(o), audit(e), store(o.log->directory()) {
     const Recipe& recipe = *options.recipe;
     if (options.data.train != nullptr) train_sampler.emplace(sampler_config(recipe, *options.data.train, true));
-    if (train_sampler && recipe.shuffle == shuffle_name(Shuffle::block)) {
+    // Direct reads would not find what is read ahead.
+    if (train_sampler && recipe.shuffle == shuffle_name(Shuffle::block) && !options.data.train->reads_direct()) {
       read_ahead.emplace(*options.data.train, *train_sampler);
     }
     if (options.data.val != nullptr) val_sampler.emplace(sampler_config(recipe, *options.data.val, false));

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""--shuffle in its three orders over ranks, threads and restarts; --cache; renai bench data."""
+"""--shuffle in its three orders over ranks, threads and restarts; --cache; --read-mode; renai bench data."""
 
+import errno
 import io
 import json
+import os
 import sys
+import tempfile
+import unittest
 from pathlib import Path
 
 import h5py
@@ -13,8 +17,19 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import renai_cli  # noqa: E402
 
+FLAKY = Path(os.environ.get("RENAI_FLAKY_READS", "/nonexistent"))
 TRAIN, BATCH, SHARDS, SHARD_SAMPLES = 304, 64, 4, 32
 PER_EPOCH = TRAIN // BATCH + 1
+
+
+def direct_reads_work():
+    """Whether the file system of temporary folders has them."""
+    with tempfile.NamedTemporaryFile() as file:
+        try:
+            os.close(os.open(file.name, os.O_RDONLY | os.O_DIRECT))
+        except OSError:
+            return False
+    return True
 
 
 class DataOrderTest(renai_cli.FolderTest):
@@ -25,10 +40,10 @@ class DataOrderTest(renai_cli.FolderTest):
         self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data,
                                      "--shard-samples", SHARD_SAMPLES]))
 
-    def start(self, name, *words, ranks=1, steps=2 * PER_EPOCH):
+    def start(self, name, *words, ranks=1, steps=2 * PER_EPOCH, **keywords):
         return renai_cli.on_ranks(ranks, "train", "--data", self.data, "--run-dir", self.folder / name, "--trace",
                                   self.folder / f"{name}.trace", "--steps", steps, "--global-batch", BATCH,
-                                  "--logical-shards", SHARDS, "--model", "lenet5", "--augment", "crop2", *words)
+                                  "--logical-shards", SHARDS, "--model", "lenet5", "--augment", "crop2", *words, **keywords)
 
     def train(self, name, *words, **keywords):
         self.output = self.succeeds(self.start(name, *words, **keywords))
@@ -86,6 +101,43 @@ class DataOrderTest(renai_cli.FolderTest):
         self.assertRegex(self.output, r"cache: \d.* of 12 shards in memory")
         self.assertIn("identical", self.succeeds(self.compare(plain, cached)))
 
+    @unittest.skipUnless(direct_reads_work(), "the file system refuses direct reads")
+    def test_direct_reads_change_nothing(self):
+        for order in ("global", "block", "none"):
+            one = self.train(f"cached-{order}", "--shuffle", order, "--read-mode", "cached")
+            other = self.train(f"direct-{order}", "--shuffle", order, "--read-mode", "direct", "--loader-threads", 3, ranks=2)
+            self.assertIn("read past the page cache", self.output)
+            self.assertIn("identical", self.succeeds(self.compare(one, other)))
+        with h5py.File(self.data / "train-00000-of-00010.h5", "r+") as file:
+            images = file["images"][()]
+            del file["images"]
+            file.create_dataset("images", data=images, chunks=(1, 28, 28, 1))
+        self.fails(self.start("chunked", "--read-mode", "direct"), 2, "train-00000-of-00010.h5", "chunked", "--read-mode cached")
+
+    def test_ways_to_read_that_contradict_are_refused(self):
+        self.fails(self.start("a", "--read-mode", "dirct"), 2, "did you mean 'direct'?")
+        self.fails(self.start("a", "--read-mode", "direct", "--cache"), 2, "--cache with --read-mode direct")
+        self.fails(renai_cli.run([renai_cli.renai(), "bench", "data", self.data, "--read-mode", "no"]), 2, "--read-mode no")
+        self.train("b", "--read-mode", "auto", "--cache")
+        self.assertIn("in memory", self.output)
+
+    @unittest.skipUnless(FLAKY.exists(), "the library of failing reads is not built")
+    def test_direct_reads_that_are_refused_short_or_fail_for_a_moment(self):
+        refusing = renai_cli.environment(LD_PRELOAD=str(FLAKY), NO_DIRECT_READS="1")
+        self.fails(self.start("refused", "--read-mode", "direct", env=refusing), 2, "train-00000-of-", "Invalid argument",
+                   "--read-mode cached")
+        self.succeeds(self.start("refused", "--read-mode", "auto", env=refusing))
+        if not direct_reads_work():
+            return
+        plain = self.train("plain", "--shuffle", "none")
+        words = ["--shuffle", "none", "--read-mode", "direct"]
+        self.train("short", *words, env=renai_cli.environment(LD_PRELOAD=str(FLAKY), SHORT_READS="4096"))
+        self.assertIn("identical", self.succeeds(self.compare(plain, self.folder / "short.trace")))
+        self.train("moment", *words, env=renai_cli.environment(LD_PRELOAD=str(FLAKY), FLAKY_READS=f"{errno.EIO}:3"))
+        self.assertIn("identical", self.succeeds(self.compare(plain, self.folder / "moment.trace")))
+        env = renai_cli.environment(LD_PRELOAD=str(FLAKY), FLAKY_READS=f"{errno.EACCES}:-1")
+        self.fails(self.start("broken", *words, env=env), 4, ".h5", "offset", "Permission denied")
+
     def bench(self, data, *words):
         return json.loads(self.succeeds(renai_cli.run([renai_cli.renai(), "bench", "data", data, "--images", 300, "--json",
                                                        *words])))
@@ -97,6 +149,20 @@ class DataOrderTest(renai_cli.FolderTest):
         self.assertEqual(raw["mean_stored_bytes"], 28 * 28)
         self.assertEqual(self.bench(self.data, "--threads", 1)["digest"], raw["digest"])
         self.assertFalse(self.bench(self.data, "--need", 1e12)["enough"])
+        # The same samples for any number of threads: exactly so many, the last stage in whole batches of 32.
+        for threads in (1, 5):
+            stages = self.bench(self.data, "--threads", threads)["stages"]
+            self.assertEqual([stage["images"] for stage in stages[:3]], [300, 300, 304])
+            self.assertTrue(all(stage["page_faults"] >= 0 for stage in stages))
+            self.assertEqual(stages[0]["reads"], 300)
+        # Neighbours are read together where the order has neighbours.
+        reads = {order: self.bench(self.data, "--shuffle", order, "--threads", 1)["stages"][2]["reads"]
+                 for order in ("none", "global", "block")}
+        self.assertLess(reads["none"], 150)
+        self.assertGreater(min(reads["global"], reads["block"]), 200)
+        if direct_reads_work():
+            direct = self.bench(self.data, "--read-mode", "direct")
+            self.assertEqual((direct["digest"], direct["read_mode"]), (raw["digest"], "direct"))
         for c in range(2):
             (self.folder / f"in/{c}").mkdir(parents=True)
             for i in range(6):

@@ -1,11 +1,15 @@
 // A library for LD_PRELOAD: positioned reads of threads other than the first one fail. FLAKY_READS=ERRNO:COUNT says
 // with which error and how often, -1: always. A program's first thread opens files, so only loader threads are met.
+// SHORT_READS=BYTES: no positioned read gives more at once. NO_DIRECT_READS: no file can be opened for direct reads.
 
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdlib>
 
 namespace {
@@ -32,7 +36,21 @@ bool fails() {
 
 extern "C" ssize_t pread(int file, void* to, size_t count, off_t offset) {
   if (fails()) return -1;
+  static const char* const most = std::getenv("SHORT_READS");
+  if (most != nullptr) count = std::min<size_t>(count, std::strtoul(most, nullptr, 10));
   return ::syscall(SYS_pread64, file, to, count, offset);
 }
 
 extern "C" ssize_t pread64(int file, void* to, size_t count, off_t offset) { return pread(file, to, count, offset); }
+
+extern "C" int open(const char* path, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const int mode = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(more, int) : 0;
+  va_end(more);
+  if ((flags & O_DIRECT) != 0 && std::getenv("NO_DIRECT_READS") != nullptr) {
+    errno = EINVAL;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}

@@ -7,27 +7,35 @@
 
 #include "renai/data/augmentation.hpp"
 #include "renai/data/dataset.hpp"
+#include "renai/data/sampler.hpp"
 
 namespace renai {
 
 struct DataBenchConfig {
   Augmentation augmentation;
-  std::int64_t size = 0;     ///< The network's input; 0: as the set says.
-  std::int64_t samples = 0;  ///< Of each measurement; 0: until `seconds` have passed.
-  double seconds = 2;        ///< Of each measurement, about.
+  std::int64_t size = 0;  ///< The network's input; 0: as the set says.
+  /// Of each measurement, the same ones for any number of threads; `stage` rounds them up to whole batches. 0: until
+  /// `seconds` have passed.
+  std::int64_t samples = 0;
+  double seconds = 2;  ///< Of each measurement, about.
   int threads = 1;
-  std::int64_t rows = 32;  ///< Of a staging buffer.
+  std::int64_t rows = 32;              ///< Of a staging buffer.
+  Shuffle shuffle = Shuffle::global;   ///< Order in which samples are staged.
+  std::vector<std::int64_t> blocks{};  ///< Samples of each shard, for Shuffle::block.
 };
 
 /// One stage, all threads busy with it.
 struct StageRate {
-  std::string name;    ///< read, decode, augment, stage, copy
+  std::string name;  ///< read, decode, augment, stage, copy
+  std::int64_t images = 0;
   double seconds = 0;  ///< That it was measured.
   double images_per_second = 0;
-  double bytes_per_second = 0;  ///< read: as stored; decode: of decoded pixels; stage: of the staging buffer.
-  double busy = 0;              ///< Share of the threads' time in which they computed; the rest they waited.
-  std::int64_t disk_bytes = 0;  ///< That came from a disk, not from memory, as the system counts for this process.
-  std::string limit;            ///< What bounds it: cores, disk, memory.
+  double bytes_per_second = 0;   ///< read: as stored; decode: of decoded pixels; stage: of the staging buffer.
+  double busy = 0;               ///< Share of the threads' time in which they computed; the rest they waited.
+  std::int64_t disk_bytes = 0;   ///< That came from a disk, not from memory, as the system counts for this process.
+  std::int64_t reads = 0;        ///< Asked of the system; 0 where nothing is read.
+  std::int64_t page_faults = 0;  ///< Pages that the process touched first, or again after giving them back.
+  std::string limit;             ///< What bounds it: cores, disk, memory.
 };
 
 struct DataBench {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "renai/data/read_mode.hpp"
+
 namespace renai {
 
 struct ShardInfo {
@@ -41,8 +43,11 @@ void save_manifest(const Manifest& manifest, const std::filesystem::path& direct
 /// tried again for some seconds.
 class Dataset {
  public:
-  /// Errors: DataError naming shard and reason; UserError when the directory or split does not exist.
-  static Dataset open(const std::filesystem::path& directory, const std::string& split);
+  /// `mode`: direct or cached; automatic is the same as cached here.
+  /// Errors: DataError naming shard and reason; UserError when the directory or split does not exist;
+  /// DirectReadRefused naming the shard that cannot be read past the page cache.
+  static Dataset open(const std::filesystem::path& directory, const std::string& split,
+                      ReadMode mode = ReadMode::cached);
   Dataset(Dataset&&) noexcept;
   Dataset& operator=(Dataset&&) noexcept;
   ~Dataset();
@@ -57,6 +62,17 @@ class Dataset {
   /// Pixels HWC of one sample, or its encoded image, into `out` (stored_bytes). Errors: DataError naming shard and
   /// sample; ResourceError naming file, offset and the system's reason.
   void read(std::int64_t sample, std::span<std::byte> out) const;
+  /// Where the bytes of a sample lie, for who reads several at once. shard < 0: only read() can get them.
+  struct Place {
+    std::int64_t shard = -1, at = 0, size_bytes = 0;
+  };
+  Place place(std::int64_t sample) const;
+  /// Bytes of a shard's file from `at` on, asked for without patience: false where they are not to be had at once,
+  /// and read() will say why, or get them after all.
+  bool try_read(std::int64_t shard, std::int64_t at, std::span<std::byte> out) const noexcept;
+  /// What read() does with the bytes it got. Errors: DataError where they are not those of the sample's digest.
+  void check(std::int64_t sample, std::span<const std::byte> bytes) const;
+  bool reads_direct() const;  ///< Past the page cache.
   /// Compares all labels with their digests, and from now on every read with the shard's sample digests. Errors:
   /// DataError naming a shard without digests, or shard and sample of a label that is not the one that was packed.
   void check_digests();

@@ -62,6 +62,8 @@ class Loader {
   int wait(std::int64_t k);
   /// The buffer of job k is free again once `copied` is reached. `copied` must outlive the loader.
   void release(std::int64_t k, const Event& copied);
+  /// Of all threads so far.
+  ReadCounts counts() const;
   std::chrono::nanoseconds waited()
       const;  ///< Time spent in wait() while the job's buffer was being filled (not while it was in use).
 

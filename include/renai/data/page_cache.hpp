@@ -23,6 +23,10 @@ struct FileSet {
   void add(const std::filesystem::path& directory, const Manifest& manifest, const std::string& split);
 };
 
+/// Bytes of a split's files; those that are missing count nothing: who opens them says so.
+std::int64_t stored_file_bytes(const std::filesystem::path& directory, const Manifest& manifest,
+                               const std::string& split);
+
 /// What programs may still use, the page cache counted as free, bounded by the control group's limit. 0: not known.
 std::int64_t available_memory_bytes();
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,9 @@ class Sampler {
   std::int64_t rows(std::int64_t batch) const;  ///< Rows of each shard in this batch.
   /// Sample id at a place, or -1 for a padding row of the last validation batch.
   std::int64_t sample(std::int64_t epoch, std::int64_t batch, int shard, std::int64_t row) const;
+  /// The same of rows [first_row, first_row + samples.size()), with one look at what threads share.
+  void samples(std::int64_t epoch, std::int64_t batch, int shard, std::int64_t first_row,
+               std::span<std::int64_t> samples) const;
   /// Position at which a batch begins.
   std::int64_t first_position(std::int64_t batch) const { return batch * config_.global_batch; }
   /// Of an epoch. Only with Shuffle::block; blocks without samples are not counted.
@@ -76,7 +80,8 @@ class Sampler {
 
  private:
   struct Cache;
-  std::int64_t shuffled(std::int64_t epoch, std::int64_t position) const;
+  std::int64_t position_of(std::int64_t batch, int shard, std::int64_t row) const;
+  std::int64_t shuffled(std::int64_t epoch, std::int64_t position, const BlockOrder* blocks) const;
 
   SamplerConfig config_;
   BatchSplit split_;

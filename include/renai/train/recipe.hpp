@@ -61,6 +61,10 @@ struct Recipe : RecipeValues {
     f("threads", r.threads, "compute threads of a rank (a constant of the run, never the core count)", true);
     f("loader-threads", r.loader_threads, "input threads of a rank", false);
     f("cache", r.cache, "read the whole data set into each host's memory first, shared by its ranks", false);
+    f("read-mode", r.read_mode,
+      "how shards are read: cached (through the page cache), direct (past it) or auto (direct where the data set has "
+      "over twice the memory that is free)",
+      false);
     f("verify-data", r.verify_data, "compare each sample read with its digest", false);
     f("log-every", r.log_every, "steps between metrics lines", false);
     f("watchdog-seconds", r.watchdog_seconds, "longest wait for another rank", false);

@@ -77,6 +77,7 @@ struct RecipeValues {
   int threads = 1;
   int loader_threads = 1;
   bool cache = false;
+  std::string read_mode = "auto";
   bool verify_data = false;
   std::int64_t log_every = 50;
   double watchdog_seconds = 60;
