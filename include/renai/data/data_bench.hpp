@@ -19,7 +19,7 @@ struct DataBenchConfig {
   std::int64_t samples = 0;
   double seconds = 2;  ///< Of each measurement, about.
   int threads = 1;
-  std::int64_t rows = 32;              ///< Of a staging buffer.
+  std::int64_t rows = 64;              ///< Of a staging buffer.
   Shuffle shuffle = Shuffle::global;   ///< Order in which samples are staged.
   std::vector<std::int64_t> blocks{};  ///< Samples of each shard, for Shuffle::block.
 };

@@ -227,6 +227,42 @@ TEST_F(EncodedReads, ErrorsAreThoseOfReadingAlone) {
   ::close(file);
 }
 
+/// An event that is always reached.
+class Reached : public Event {
+ public:
+  bool ready() const override { return true; }
+  bool wait_host(std::chrono::milliseconds) const override { return true; }
+  bool wait_background(std::chrono::milliseconds) const override { return true; }
+  double microseconds_since(const Event&) const override { return 0.0; }
+};
+
+TEST(Loader, ReadsRowsTogetherAndHandsOutFewerTowardsTheEnd) {
+  const Folder folder;
+  copy_small(folder / "set", 64, 20, 64);
+  const Dataset dataset = Dataset::open(folder / "set", "train");
+  const SlotLayout layout = SlotLayout::make(32, 6, 5, 2);
+  std::vector<std::byte> buffers(static_cast<std::size_t>(2 * layout.size_bytes));
+  LoaderConfig config;
+  config.layout = layout;
+  config.staging = {buffers.data(), buffers.data() + layout.size_bytes};
+  config.threads = 1;
+  config.augmentation = Augmentation::parse("none");
+  const Sampler sampler(SamplerConfig{64, 32, 1, 5, false});
+  const Reached free;
+  Loader loader(config);
+  for (std::int64_t batch = 0; batch < 2; ++batch) {
+    ShardJob job;
+    job.dataset = &dataset;
+    job.sampler = &sampler;
+    job.batch = batch;
+    loader.submit(job);
+    loader.wait(batch);
+    loader.release(batch, free);
+  }
+  EXPECT_EQ(loader.counts().samples, 64);
+  EXPECT_EQ(loader.counts().reads, 2 * 5);  // 16 rows, 9, 4, 2, 1: the last threads at work end at about the same time.
+}
+
 TEST(Sampler, GivesManyRowsAsItGivesOne) {
   for (const Shuffle shuffle : {Shuffle::global, Shuffle::block, Shuffle::none}) {
     for (const bool training : {true, false}) {
