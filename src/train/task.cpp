@@ -60,7 +60,8 @@ struct DeepLearningTask::Impl {
   std::vector<double> throughput;
   DeviceCounters steady{};
   bool asked_to_stop = false, told = false;  ///< Whether the ranks' question is open; whether a first summary is out.
-  std::int64_t saved_step = -1;
+  std::int64_t saved_step = -1, bad_steps = 0;  ///< Bad ones: in a row, up to the last step that was looked at.
+  bool owes_checkpoint = false;                 ///< One was due after a bad step.
 
   Impl(Engine& e, const Options& o) : engine(&e), options(o), audit(e), store(o.log->directory()) {
     const Recipe& recipe = *options.recipe;
@@ -121,7 +122,8 @@ struct DeepLearningTask::Impl {
       progress.epoch_images += metrics[1];
     }
     progress.skipped_steps = static_cast<std::int64_t>(scalars[region_name::kScalarSkippedSteps]);
-    if (static_cast<std::int64_t>(scalars[region_name::kScalarBadSteps]) >= options.recipe->max_bad_steps) {
+    bad_steps = static_cast<std::int64_t>(scalars[region_name::kScalarBadSteps]);
+    if (bad_steps >= options.recipe->max_bad_steps) {
       throw UserError("training diverged at step " + std::to_string(step),
                       "the gradients of " + std::to_string(options.recipe->max_bad_steps) +
                           " steps in a row were not finite (--max-bad-steps)" + loss_scale_text(scalars),
@@ -195,10 +197,16 @@ struct DeepLearningTask::Impl {
     engine->upload(offset, word);
   }
 
+  /// Weights that cannot be trained any more must not push out the checkpoints before them: after a step that was not
+  /// finite, or a validation without a number, a checkpoint waits. One at the end does not wait for a finite step.
+  bool may_save(bool end, const ValidationResult* validation) const {
+    return (end || bad_steps == 0) && (validation == nullptr || std::isfinite(validation->loss));
+  }
+
   void save(std::int64_t step, const ValidationResult* validation) {
     const StateDigest digest = audit.measure();
     audit.compare(digest, step - 1);
-    const bool best = validation != nullptr && std::isfinite(validation->loss) && validation->top1 > progress.best_top1;
+    const bool best = validation != nullptr && validation->top1 > progress.best_top1;
     if (best) progress.best_top1 = validation->top1;
     saved_step = step;
     if (rank() != 0) return;
@@ -307,10 +315,12 @@ struct DeepLearningTask::Impl {
     std::optional<ValidationResult> validation;
     const bool end = step + 1 == total_steps;
     if (val_sampler && ((step + 1) % batches == 0 || end)) validation = run_validation();
-    const bool due = recipe.checkpoint_every > 0 && (step + 1) % recipe.checkpoint_every == 0;
-    if (due || end) {
-      drain(true);
+    owes_checkpoint = owes_checkpoint || (recipe.checkpoint_every > 0 && (step + 1) % recipe.checkpoint_every == 0);
+    if (!owes_checkpoint && !end) return;
+    drain(true);
+    if (may_save(end, validation ? &*validation : nullptr)) {
       save(step + 1, validation ? &*validation : nullptr);
+      owes_checkpoint = false;
     }
   }
 
@@ -339,7 +349,7 @@ struct DeepLearningTask::Impl {
     if (summary.signal == 0) refuse_useless_weights();
   }
 
-  /// A run too short for --max-bad-steps must not pass for a success either. The checkpoint is written by then.
+  /// A run too short for --max-bad-steps must not pass for a success either.
   void refuse_useless_weights() const {
     if (!val_sampler || std::isfinite(summary.val_loss)) return;
     throw UserError("training diverged: validation after step " + std::to_string(progress.step),

@@ -166,8 +166,15 @@ class BadInputTest(renai_cli.FolderTest):
                    "--warmup-epochs", 0)
         summary = json.loads((self.folder / "run" / "summary.json").read_text())
         self.assertEqual((summary["status"], summary["steps"], summary["val_loss"]), ("failed", 2, None))
-        checkpoints = {path.name for path in (self.folder / "run" / "checkpoints").iterdir()}
-        self.assertEqual(checkpoints, {"latest", "step-00000002.h5"})  # None of them is the best one.
+        self.assertFalse((self.folder / "run" / "checkpoints").exists())
+
+    def test_useless_weights_push_no_good_checkpoint_out(self):
+        rates = ["--lr", "1e30", "--lr-schedule", "piecewise", "--lr-points", "1e-31@0,1e-31@1,1@1.01", "--warmup-epochs", 0]
+        self.train(2, ["training diverged", "5 steps in a row"], "--model", "mlp", *rates, "--steps", 30, "--max-bad-steps", 5,
+                   "--checkpoint-every", 1, "--keep", 3, ranks=(2,))
+        names = sorted(path.name for path in (self.folder / "run" / "checkpoints").glob("*.h5"))
+        # The rate leaps in step 5, which still has finite gradients.
+        self.assertEqual(names, ["step-00000003.h5", "step-00000004.h5", "step-00000005.h5"])
 
     def test_ranks_must_divide_shards(self):
         self.train(2, ["3 ranks", "use 2 or 4 ranks"], ranks=(3,))
