@@ -249,14 +249,11 @@ std::int64_t batches_of(const Subject& subject, std::int64_t rows) {
   return batches;
 }
 
-struct Staged {
-  std::int64_t rows = 0;
-  ReadCounts counts;
-};
-
-/// Runs a loader over so many batches, or while there is `more`; `use` sees each staged buffer.
-Staged run_loader(const Subject& subject, int threads, std::int64_t batches, const std::function<bool()>& more,
-                  const std::function<void(std::span<const std::byte>)>& use) {
+/// Runs a loader over so many batches, or while there is `more`; `use` sees each staged buffer. Taking memory and
+/// starting threads is not measured: a training does that once.
+StageRate run_loader(const Subject& subject, int threads, std::int64_t batches,
+                     const std::function<bool(const Meter&)>& more,
+                     const std::function<void(std::span<const std::byte>)>& use) {
   // Zeroed, so that bytes which nobody stages are the same in every run.
   std::vector<std::byte> buffers(static_cast<std::size_t>(2 * subject.layout.size_bytes));
   LoaderConfig config;
@@ -278,24 +275,29 @@ Staged run_loader(const Subject& subject, int threads, std::int64_t batches, con
     job.w = subject.w;
     return job;
   };
-  Staged staged;
-  std::int64_t submitted = 0;
-  for (std::int64_t k = 0; k < batches && more(); ++k) {
+  const Meter meter;
+  std::int64_t rows = 0, submitted = 0;
+  for (std::int64_t k = 0; k < batches && more(meter); ++k) {
     while (submitted < std::min(k + 3, batches)) loader.submit(job_of(submitted++));
     const auto buffer = static_cast<std::size_t>(loader.wait(k));
-    staged.rows += subject.sampler.rows(k % in_epoch);
+    rows += subject.sampler.rows(k % in_epoch);
     use({config.staging[buffer], static_cast<std::size_t>(subject.layout.size_bytes)});
     loader.release(k, free);
   }
-  staged.counts = loader.counts();
-  return staged;
+  const SlotLayout& layout = subject.layout;
+  StageRate rate = meter.rate("stage", rows, rows * layout.h * layout.w * layout.c, threads);
+  // The loader may have begun with batches beyond those waited for.
+  const ReadCounts counts = loader.counts();
+  const double share = static_cast<double>(rows) / static_cast<double>(std::max<std::int64_t>(counts.samples, 1));
+  rate.reads = std::llround(static_cast<double>(counts.reads) * share);
+  return rate;
 }
 
 std::string digest_of_staged(const Subject& subject, int threads) {
   const std::int64_t rows = std::min<std::int64_t>(subject.dataset.size(), 8 * subject.config.rows);
   std::string all;
   run_loader(
-      subject, threads, batches_of(subject, rows), [] { return true; },
+      subject, threads, batches_of(subject, rows), [](const Meter&) { return true; },
       [&all](std::span<const std::byte> staged) { all += hash128(staged).hex(); });
   return hash128(all).hex();
 }
@@ -304,17 +306,8 @@ StageRate measure_staging(const Subject& subject) {
   const DataBenchConfig& config = subject.config;
   const std::int64_t batches =
       config.samples > 0 ? batches_of(subject, config.samples) : std::numeric_limits<std::int64_t>::max() - 3;
-  const Meter meter;
-  const auto more = [&] { return config.samples > 0 || meter.seconds() < config.seconds; };
-  const Staged staged = run_loader(subject, config.threads, batches, more, [](std::span<const std::byte>) {});
-  const std::int64_t bytes = staged.rows * subject.layout.h * subject.layout.w * subject.layout.c;
-  StageRate rate = meter.rate("stage", staged.rows, bytes, config.threads);
-  // The loader may have begun with batches beyond those waited for.
-  rate.reads = staged.counts.samples > 0
-                   ? std::llround(static_cast<double>(staged.counts.reads) * static_cast<double>(staged.rows) /
-                                  static_cast<double>(staged.counts.samples))
-                   : 0;
-  return rate;
+  const auto more = [&](const Meter& meter) { return config.samples > 0 || meter.seconds() < config.seconds; };
+  return run_loader(subject, config.threads, batches, more, [](std::span<const std::byte>) {});
 }
 
 /// By what was seen: threads that compute all the time are what is short; else they waited, for a disk where one was
