@@ -96,12 +96,34 @@ std::string list_numbers(const Json& numbers, int digits) {
   return text;
 }
 
+std::string show(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned>(static_cast<unsigned char>(c));
+    char escaped[8];
+    std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
+    text += byte < 0x20 || byte == 0x7f ? std::string(escaped) : std::string(1, c);
+  }
+  return text;
+}
+
+/// So many that a terminal still shows the rest; control characters stand as \xNN.
+std::string list_names(const Json& names) {
+  constexpr std::size_t kShown = 1000;
+  std::vector<std::string> shown;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+    shown.push_back(show(names[i].get<std::string>()));
+  }
+  const std::size_t left = names.size() - shown.size();
+  return join(shown, ", ") + (left > 0 ? " and " + std::to_string(left) + " more" : "");
+}
+
 std::string print_set(const Json& set) {
-  std::string text = "data set " + set["name"].get<std::string>() + " in " + set["path"].get<std::string>() + "\n";
+  std::string text =
+      "data set " + show(set["name"].get<std::string>()) + " in " + set["path"].get<std::string>() + "\n";
   text += "images   " + set["height"].dump() + "x" + set["width"].dump() + "x" + set["channels"].dump() +
           ", encoding " + set["encoding"].get<std::string>() + "\n";
-  text += "classes  " + std::to_string(set["classes"].size()) + ": " +
-          join(set["classes"].get<std::vector<std::string>>(), ", ") + "\n";
+  text += "classes  " + std::to_string(set["classes"].size()) + ": " + list_names(set["classes"]) + "\n";
   text += "mean     " + list_numbers(set["mean"], 3) + "   std " + list_numbers(set["std"], 3) + "\n";
   text += "digest   " + set["digest"].get<std::string>() + "\n";
   for (const Json& split : set["splits"]) {

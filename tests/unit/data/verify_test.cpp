@@ -181,6 +181,19 @@ TEST(Verify, ASplitWithoutSamplesIsNotRight) {
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("split 'train'"));
 }
 
+TEST(Inspect, NamesOfClassesCannotFloodOrSteerATerminal) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  Manifest manifest = load_manifest(folder / "set");
+  manifest.classes[1] = "a\n\x1b[31m";
+  for (int i = 0; i < 5000; ++i) manifest.classes.push_back("class " + std::to_string(i));
+  save_manifest(manifest, folder / "set");
+  EXPECT_THAT(inspect_dataset(folder / "set", false),
+              AllOf(HasSubstr("classes  5003: 0, a\\x0a\\x1b[31m, 2, class 0"), HasSubstr("and 4003 more"),
+                    ::testing::Not(HasSubstr("class 4000"))));
+  EXPECT_EQ(Json::parse(inspect_dataset(folder / "set", true))["classes"].size(), 5003u);
+}
+
 TEST(Inspect, PrintsSetAndShard) {
   const Folder folder;
   copy_small(folder / "set", 50, 20, 16);
