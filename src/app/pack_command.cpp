@@ -68,6 +68,7 @@ class ProgressLine {
 
 void resolve(World& world, PackArguments& arguments) {
   PackOptions& options = arguments.options;
+  if (options.out.empty()) throw UserError("--out", "it is empty", "name a folder for the set");
   const bool folder = arguments.kind == "folder";
   options.shard_samples = arguments.shard_samples.value_or(folder ? 2048 : 8192);
   options.threads = arguments.threads > 0 ? arguments.threads : share_of_cores(world);

@@ -182,6 +182,9 @@ ImageTree list_images(const fs::path& input) {
     if (!split || !tree.val_folder.empty() || !fs::is_directory(input / name)) continue;
     tree.val_folder = name;
     list_split(input, tree.val_folder + "/", tree, tree.val);
+    if (tree.val.size() > 0) continue;
+    throw DataError("input " + printable((input / name).string()), "it has no folders of classes",
+                    "put validation images into it as they are in 'train', or remove it");
   }
   return tree;
 }

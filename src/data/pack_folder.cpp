@@ -1,5 +1,6 @@
 // A folder of image files.
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include "divide_split.hpp"
@@ -163,6 +164,21 @@ void tell_what_became(const std::vector<ShardSummary>& summaries, const PackOpti
     options.note(count_of(refused, "bad file") + " left out, listed in skipped.txt; the first: " + first);
 }
 
+/// As a manifest holds them. Two folders whose names differ may have one name there: \xff and the byte that it stands
+/// for.
+std::vector<std::string> names_of_classes(const ImageTree& tree) {
+  std::vector<std::string> names;
+  std::map<std::string, std::string> folder_of;
+  for (const std::string& folder : tree.classes) {
+    names.push_back(utf8_name(folder));
+    const auto [other, added] = folder_of.emplace(names.back(), folder);
+    if (added) continue;
+    throw DataError("class folders " + utf8_name(printable(other->second)) + " and " + utf8_name(printable(folder)),
+                    "both would be the class '" + names.back() + "'", "rename one of them");
+  }
+  return names;
+}
+
 }  // namespace
 
 Manifest pack_folder(const fs::path& input, const FolderOptions& folder, const PackOptions& options) {
@@ -175,7 +191,7 @@ Manifest pack_folder(const fs::path& input, const FolderOptions& folder, const P
   plan.manifest.encoding = folder.jpeg ? "jpeg" : "raw";
   plan.manifest.height = plan.manifest.width = folder.size;
   plan.manifest.channels = 3;
-  for (const std::string& name : tree.classes) plan.manifest.classes.push_back(utf8_name(name));
+  plan.manifest.classes = names_of_classes(tree);
   FolderPack pack;
   pack.input = input;
   pack.out = options.out;

@@ -42,6 +42,12 @@ H5DatasetInfo require_numbers(const Arrays& arrays, const std::string& dataset) 
     throw UserError(name_of(arrays, dataset), "there is no such dataset",
                     names.empty() ? "name another file" : suggest_name(dataset, names));
   }
+  if (arrays.file->is_group(dataset)) {
+    const std::vector<std::string> names = arrays.file->children(dataset);
+    throw UserError(
+        name_of(arrays, dataset), "it is a group, not a dataset",
+        names.empty() ? "name another dataset" : "name one in it, such as " + dataset + "/" + names.front());
+  }
   H5DatasetInfo info = arrays.file->info(dataset);
   if (!info.convertible || info.extents.empty()) {
     throw UserError(name_of(arrays, dataset), "it is no array of numbers", "name another dataset");

@@ -213,7 +213,7 @@ void plan_shards(std::size_t split, const std::string& name, std::int64_t sample
     throw UserError("--shard-samples " + std::to_string(shard_samples), "a shard has at least one sample",
                     "use a positive number");
   }
-  const std::int64_t count = (samples + shard_samples - 1) / shard_samples;
+  const std::int64_t count = samples / shard_samples + (samples % shard_samples != 0 ? 1 : 0);
   for (std::int64_t index = 0; index < count; ++index) {
     ShardPlan plan;
     plan.split = split;

@@ -84,7 +84,11 @@ std::string adopt_file(const fs::path& path, std::int64_t classes, const std::st
   replace_file(path, [&](const fs::path& temporary) {
     std::error_code error;
     fs::copy_file(path, temporary, error);
-    if (error) throw ResourceError("copying " + path.string(), error.message(), "free some space");
+    if (error) {
+      const bool full = error == std::errc::no_space_on_device;
+      throw ResourceError("copying " + path.string(), error.message(),
+                          full ? "free some space" : "adopt a copy of the set where you may write");
+    }
     fs::permissions(temporary, fs::perms::owner_write, fs::perm_options::add, error);
     H5File file = H5File::modify(temporary);
     const auto add = [&file](const std::string& name, const std::vector<std::uint64_t>& digests) {

@@ -1,6 +1,7 @@
 #include "renai/io/hdf5.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "h5_file.hpp"
 #include "renai/base/check.hpp"
+#include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/file_error.hpp"
 
@@ -124,11 +126,15 @@ H5File& H5File::operator=(H5File&&) noexcept = default;
 H5File::~H5File() = default;
 
 H5File H5File::open(const fs::path& path) {
-  const int probe = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (probe < 0) fail_reading("opening " + path.string(), errno);
-  ::close(probe);
-  if (fs::is_directory(path))
-    throw DataError("opening " + path.string(), "it is a folder, not a file", "name the file");
+  const std::string failed = "opening " + path.string();
+  {
+    // Without O_NONBLOCK the opening of a pipe would wait for a writer for ever.
+    const Descriptor probe(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (!probe || ::fstat(probe.get(), &status) != 0) fail_reading(failed, errno);
+    if (S_ISDIR(status.st_mode)) throw DataError(failed, "it is a folder, not a file", "name the file");
+    if (!S_ISREG(status.st_mode)) throw DataError(failed, "it is no regular file", "name another file");
+  }
   h5::Session session;
   auto impl = std::make_unique<Impl>();
   const h5::Properties access = h5::file_access();
@@ -174,6 +180,13 @@ bool H5File::exists(const std::string& name) const {
     }
     if (end == std::string::npos) return true;
   }
+}
+
+bool H5File::is_group(const std::string& name) const {
+  h5::Session session;
+  const auto opened = h5::own<h5::Group>(H5Gopen2(impl_->file.get(), object_path(name).c_str(), H5P_DEFAULT));
+  H5Eclear2(H5E_DEFAULT);
+  return static_cast<bool>(opened);
 }
 
 std::vector<std::string> H5File::children(const std::string& group) const {

@@ -372,6 +372,18 @@ class PackFolderTest(renai_cli.FolderTest):
         self.succeeds(self.pack(*words, "--overwrite"))
         self.assertEqual(stored(self.folder / "a/set", "train")[0], (0, other))
 
+    def test_folders_that_would_be_one_class(self):
+        for name in (b"a\xff", b"a\\xff"):
+            (self.folder / "in" / os.fsdecode(name)).mkdir(parents=True)
+            (self.folder / "in" / os.fsdecode(name) / "0.jpg").write_bytes(jpeg_bytes(Image.fromarray(picture(1))))
+        self.fails(self.pack("in", "--out", "out"), 3, r"a\\xff and a\xff;", "rename")
+
+    def test_an_empty_validation_folder(self):
+        write_tree(self.folder / "in/train")
+        (self.folder / "in/val").mkdir()
+        self.fails(self.pack("in", "--out", "out"), 3, "in/val", "no folders of classes")
+        self.fails(self.pack("in/train", "--out", ""), 2, "--out")
+
     def test_ranks_must_agree(self):
         write_tree(self.folder / "in")
         write_tree(self.folder / "other", images=3)

@@ -142,6 +142,7 @@ class PackHdf5Test(renai_cli.FolderTest):
     def test_arrays_that_are_not_meant(self):
         images, labels = make_images()
         self.fails(self.pack({"images": images, "labels": labels}, "--images", "image"), 2, "did you mean 'images'?")
+        self.fails(self.pack({"images/x": images, "labels": labels}), 2, "'images'", "a group", "images/x")
         self.fails(self.pack({"images": images, "labels": labels[:-1]}), 2, "39 rows are no labels for 40 images")
         self.fails(self.pack({"images": images.reshape(COUNT, -1), "labels": labels}), 2, "--height and --width")
         self.fails(self.pack({"images": images.reshape(COUNT, -1), "labels": labels}, "--height", 10, "--width", 11), 2,

@@ -36,6 +36,7 @@ class H5File {
   ~H5File();
 
   bool exists(const std::string& name) const;
+  bool is_group(const std::string& name) const;
   std::vector<std::string> children(const std::string& group) const;
   H5DatasetInfo info(const std::string& dataset) const;
   /// The most bytes that the dataset can hold by what the file stores of it, whatever its filters and however many of

@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include <cmath>
+#include <limits>
 
 #include "data_files.hpp"
 #include "renai/io/hdf5.hpp"
@@ -239,6 +240,12 @@ TEST(Pack, ACompleteSetIsRefusedUnlessOverwritten) {
   std::size_t shards = 0;
   for (const auto& entry : fs::directory_iterator(folder / "set")) shards += entry.path().extension() == ".h5" ? 1 : 0;
   EXPECT_EQ(shards, 3u + 2u) << "no shard of the earlier set is left";
+}
+
+TEST(Pack, AShardMayBeLargerThanAnySet) {
+  const Folder folder;
+  EXPECT_EQ(pack_small(folder / "set", 50, 20, std::numeric_limits<std::int64_t>::max()).splits[0].shards.size(), 1u);
+  EXPECT_EQ(Dataset::open(folder / "set", "train").size(), 50);
 }
 
 TEST(Pack, AnOverwriteThatFailsAtOnceLeavesTheEarlierSetWhole) {

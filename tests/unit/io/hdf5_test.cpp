@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -145,6 +146,8 @@ TEST(Hdf5, ErrorsNameFileAndReason) {
   const auto opening = [](const fs::path& file) {
     return message_of<DataError>([&] { static_cast<void>(H5File::open(file)); });
   };
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(opening(folder / "pipe"), AllOf(HasSubstr("pipe"), HasSubstr("no regular file")));
   EXPECT_THAT(opening(folder / "none.h5"), AllOf(HasSubstr("none.h5"), HasSubstr("missing")));
   EXPECT_THAT(opening(folder.path()), HasSubstr("folder"));
   spill(folder / "text.h5", "no HDF5 here");
