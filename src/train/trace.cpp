@@ -34,7 +34,7 @@ std::vector<ordered_json> parse_trace(const std::filesystem::path& path, const s
 }
 
 std::vector<ordered_json> read_trace(const std::filesystem::path& path) {
-  require_named_file("the trace " + path.string(), path, "check the path");
+  if (!std::filesystem::is_fifo(path)) require_named_file("the trace " + path.string(), path, "check the path");
   errno = 0;
   std::ifstream file(path);
   if (!file) fail_reading("reading " + path.string(), errno);

@@ -12,8 +12,8 @@ namespace renai {
 /// says that there is no such file, ResourceError for permissions, disks, networks, limits and memory.
 [[noreturn]] void fail_reading(const std::string& failed, int error);
 
-/// What the command line names. Errors: UserError "failed; there is no such file; remedy", or that it is a folder;
-/// ResourceError where the system will not say.
+/// What the command line names. Errors: UserError "failed; there is no such file; remedy", or that it is a folder,
+/// a pipe or a device; ResourceError where the system will not say.
 void require_named_file(const std::string& failed, const std::filesystem::path& path, const std::string& remedy);
 /// The same of a folder.
 void require_named_folder(const std::string& failed, const std::filesystem::path& path, const std::string& remedy);

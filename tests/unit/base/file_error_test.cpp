@@ -2,6 +2,7 @@
 #include "renai/base/file_error.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -42,12 +43,13 @@ TEST(FileError, ANameThatIsWrongIsTheUsers) {
   fs::create_directories(folder);
   std::ofstream(folder / "file") << "x";
   fs::create_symlink("loop", folder / "loop");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   const auto file = [](const fs::path& path) { require_named_file("what it was for", path, "do"); };
   const auto directory = [](const fs::path& path) { require_named_folder("what it was for", path, "do"); };
   file(folder / "file");
   directory(folder);
-  for (const fs::path& path :
-       {folder, folder / "none", folder / "file/below", folder / "loop", folder / std::string(300, 'n'), fs::path()}) {
+  for (const fs::path& path : {folder, folder / "none", folder / "pipe", folder / "file/below", folder / "loop",
+                               folder / std::string(300, 'n'), fs::path()}) {
     EXPECT_EQ(kind_of([&] { file(path); }), ErrorKind::user) << path;
   }
   for (const char* name : {"none", "file", "file/below", "loop"}) {
