@@ -53,8 +53,9 @@ void require_named_file(const std::string& failed, const std::filesystem::path& 
   struct stat status {};
   if (!look_at(failed, path, status, remedy)) throw UserError(failed, "there is no such file", remedy);
   if (S_ISDIR(status.st_mode)) throw UserError(failed, "it is a folder, not a file", remedy);
-  // Reading a pipe may wait for ever, and each rank would get another part of it.
-  if (!S_ISREG(status.st_mode)) throw UserError(failed, "it is no regular file", remedy);
+  // Reading a pipe may wait for ever.
+  if (!S_ISREG(status.st_mode))
+    throw UserError(failed, "it is a pipe or a device, which ranks cannot all read", remedy);
 }
 
 void require_named_folder(const std::string& failed, const std::filesystem::path& path, const std::string& remedy) {

@@ -18,9 +18,6 @@ std::string read_named_text(const std::string& failed, const std::filesystem::pa
   namespace fs = std::filesystem;
   require_named_file(failed, path, remedy);
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
-    throw UserError(failed, "it is a pipe or a device, which ranks cannot all read", "write the text to a file");
-  }
   const std::uintmax_t size_bytes = fs::file_size(path, error);
   if (error) fail_reading(failed, error.value());
   if (size_bytes > kMaxBytes) {
