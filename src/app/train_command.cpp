@@ -347,6 +347,27 @@ Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_dig
 
 namespace {
 
+void say_reading(World& world, const JobData& data) {
+  if (world.rank() != 0) return;
+  if (!data.warning.empty()) world.log().warning(data.warning);
+  if (data.train->reads_direct()) world.log().info("data: read past the page cache");
+}
+
+/// Takes hold of the run directory and makes the log. Returns what the run goes on from.
+std::optional<StartState> open_run_directory(World& world, Training& training) {
+  Recipe& recipe = training.recipe;
+  const bool named = recipe.run_dir.empty();
+  recipe.run_dir = choose_run_dir(recipe, world);
+  if (world.rank() == 0 && !recipe.trace.empty()) require_trace_place(recipe.trace, recipe.run_dir);
+  if (world.rank() == 0) training.lock = RunLock(recipe.run_dir);
+  std::optional<StartState> start = load_start(recipe, world, training.data.digest);
+  const bool in_place = start && start->continues && continues_in_place(recipe);
+  RunLog& log = training.log.emplace(recipe.run_dir, world.rank(), in_place, std::move(training.lock));
+  if (!log.lock().warning().empty()) world.log().warning(log.lock().warning());
+  if (named && world.rank() == 0) link_latest(recipe.run_dir);
+  return start;
+}
+
 int train(World& world, Training& training, const TrainArguments& arguments) {
   Recipe& recipe = training.recipe;
   verify(recipe);
@@ -355,8 +376,7 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
   refuse_data_directory(recipe);
   training.data = open_data(recipe, true);
   const JobData& data = training.data;
-  if (!data.warning.empty() && world.rank() == 0) world.log().warning(data.warning);
-  if (world.rank() == 0 && data.train->reads_direct()) world.log().info("data: read past the page cache");
+  say_reading(world, data);
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, data.digest));
 
   Recipe chosen = recipe;
@@ -373,15 +393,8 @@ int train(World& world, Training& training, const TrainArguments& arguments) {
     return 0;
   }
   fill_cache(world, recipe);
-  const bool named = recipe.run_dir.empty();
-  recipe.run_dir = choose_run_dir(recipe, world);
-  if (world.rank() == 0 && !recipe.trace.empty()) require_trace_place(recipe.trace, recipe.run_dir);
-  if (world.rank() == 0) training.lock = RunLock(recipe.run_dir);
-  const std::optional<StartState> start = load_start(recipe, world, data.digest);
-  const bool in_place = start && start->continues && continues_in_place(recipe);
-  RunLog& log = training.log.emplace(recipe.run_dir, world.rank(), in_place, std::move(training.lock));
-  if (!log.lock().warning().empty()) world.log().warning(log.lock().warning());
-  if (named && world.rank() == 0) link_latest(recipe.run_dir);
+  const std::optional<StartState> start = open_run_directory(world, training);
+  RunLog& log = *training.log;
   log.write_text("recipe.toml", to_toml(recipe));
   log.write_ranks(world.topology());
   print_start(world, recipe, run, data);
