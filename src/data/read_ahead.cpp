@@ -43,8 +43,8 @@ void ReadAhead::at(std::int64_t epoch, std::int64_t batch) {
   filler_.reset();  // Whatever it has not read is read by those who need it.
   try {
     filler_ = std::make_unique<CacheFiller>(files_from(epoch, window), 0, 1);
-  } catch (const DataError&) {
-    // A shard that is gone: the loader names it when it reads.
+  } catch (const Error&) {
+    // A shard that is gone, or that the system will not give now: the loader names it when it reads, with patience.
   } catch (const std::system_error&) {
     // No thread to be had: samples are read as they are asked for.
   }

@@ -2,6 +2,7 @@
 #include "renai/data/data_bench.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "data_files.hpp"
 #include "renai/data/page_cache.hpp"
@@ -108,6 +109,22 @@ TEST(ReadAhead, FollowsTheWindowsAndForgivesWhatIsGone) {
     }
     std::filesystem::remove(folder / "set" / dataset.manifest().splits[0].shards[static_cast<std::size_t>(epoch)].file);
   }
+}
+
+TEST(ReadAhead, ForgivesWhatTheSystemWillNotGive) {
+  const Folder folder;
+  copy_small(folder / "set");
+  const Dataset dataset = Dataset::open(folder / "set", "train");
+  SamplerConfig config{dataset.size(), 10, 1, 3, true};
+  config.shuffle = Shuffle::block;
+  for (const ShardInfo& shard : dataset.manifest().splits[0].shards) config.blocks.push_back(shard.samples);
+  const Sampler sampler(config);
+  const std::filesystem::path shard = folder / "set" / dataset.manifest().splits[0].shards[0].file;
+  std::filesystem::remove(shard);
+  ASSERT_EQ(::mkfifo(shard.c_str(), 0600), 0);  // The system tells no size of a pipe.
+  EXPECT_THROW(FileSet{}.add(folder / "set", dataset.manifest(), "train"), ResourceError);
+  ReadAhead ahead(dataset, sampler);
+  EXPECT_NO_THROW(ahead.at(0, 0));
 }
 
 }  // namespace
