@@ -61,6 +61,15 @@ bool is_sound(const std::filesystem::path& path, std::vector<std::string>* warni
   }
 }
 
+/// Whether the file is a checkpoint that was damaged. One that the system will not give now may be sound.
+bool is_damaged(const std::filesystem::path& path) {
+  try {
+    return !is_sound(path, nullptr);
+  } catch (const ResourceError&) {
+    return false;
+  }
+}
+
 /// A checkpoint that cannot be removed costs space, nothing else.
 void remove_checkpoint(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -82,7 +91,7 @@ std::filesystem::path CheckpointStore::save(std::int64_t step, const StateDict& 
     if (other > step) {
       // Left over from before the run went back to an earlier step: it must not push out one that the run went back
       // to. A damaged one goes now, because it would count once the run has passed its step.
-      if (other != best_step && !is_sound(folder / file_name(other), nullptr)) {
+      if (other != best_step && is_damaged(folder / file_name(other))) {
         remove_checkpoint(folder / file_name(other));
       }
     } else if (kept < keep) {
