@@ -24,6 +24,7 @@ std::string validations(const std::filesystem::path& directory) {
   std::istringstream lines(read_text(directory / "metrics.jsonl"));
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
+    if (lines.eof()) break;  // Not ended: a killed run leaves such a line, and a running one is still writing it.
     ++number;
     const ordered_json object = parse(line, (directory / "metrics.jsonl").string() + ":" + std::to_string(number));
     if (object.value("kind", "") != "val") continue;

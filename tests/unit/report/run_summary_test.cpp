@@ -61,12 +61,18 @@ TEST_F(RunDirectory, ARunWithoutSummaryIsToldAsUnfinished) {
   EXPECT_NE(message.find((folder_ / "summary.json").string()), std::string::npos) << message;
 }
 
+TEST_F(RunDirectory, ALineThatAKilledRunDidNotEndIsLeftOut) {
+  const std::string whole = summarize_run(folder_.path(), false);
+  spill(folder_ / "metrics.jsonl", std::string(kMetrics) + "{\"kind\":\"va");
+  EXPECT_EQ(summarize_run(folder_.path(), false), whole);
+}
+
 TEST_F(RunDirectory, DamageIsNamedWithFileAndLine) {
   spill(folder_ / "summary.json", "{\"status\": ");
   std::string message = message_of<DataError>([&] { summarize_run(folder_.path(), false); });
   EXPECT_NE(message.find((folder_ / "summary.json").string()), std::string::npos) << message;
   spill(folder_ / "summary.json", "{}");
-  spill(folder_ / "metrics.jsonl", std::string(kMetrics) + "{\"kind\":\"va");
+  spill(folder_ / "metrics.jsonl", std::string(kMetrics) + "{\"kind\":\"va\n");
   message = message_of<DataError>([&] { summarize_run(folder_.path(), false); });
   EXPECT_NE(message.find((folder_ / "metrics.jsonl").string() + ":3"), std::string::npos) << message;
   std::filesystem::remove(folder_ / "metrics.jsonl");
