@@ -96,13 +96,18 @@ std::string list_numbers(const Json& numbers, int digits) {
   return text;
 }
 
+/// Control characters of one byte as \xNN, and so those of two in UTF-8, U+0080 to U+009F: terminals obey them too.
 std::string show(const std::string& name) {
   std::string text;
+  unsigned before = 0;
   for (const char c : name) {
     const auto byte = static_cast<unsigned>(static_cast<unsigned char>(c));
+    const bool wide = before == 0xc2 && byte >= 0x80 && byte < 0xa0;
+    if (wide) text.pop_back();
     char escaped[8];
     std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
-    text += byte < 0x20 || byte == 0x7f ? std::string(escaped) : std::string(1, c);
+    text += byte < 0x20 || byte == 0x7f || wide ? std::string(escaped) : std::string(1, c);
+    before = byte;
   }
   return text;
 }

@@ -186,11 +186,14 @@ TEST(Inspect, NamesOfClassesCannotFloodOrSteerATerminal) {
   copy_small(folder / "set", 50, 20, 16);
   Manifest manifest = load_manifest(folder / "set");
   manifest.classes[1] = "a\n\x1b[31m";
+  manifest.classes[2] =
+      "\xc2\x9b"
+      "31m \xc2\xa0\xc3\x9f";
   for (int i = 0; i < 5000; ++i) manifest.classes.push_back("class " + std::to_string(i));
   save_manifest(manifest, folder / "set");
   EXPECT_THAT(inspect_dataset(folder / "set", false),
-              AllOf(HasSubstr("classes  5003: 0, a\\x0a\\x1b[31m, 2, class 0"), HasSubstr("and 4003 more"),
-                    ::testing::Not(HasSubstr("class 4000"))));
+              AllOf(HasSubstr("classes  5003: 0, a\\x0a\\x1b[31m, \\x9b31m \xc2\xa0\xc3\x9f, class 0"),
+                    HasSubstr("and 4003 more"), ::testing::Not(HasSubstr("class 4000"))));
   EXPECT_EQ(Json::parse(inspect_dataset(folder / "set", true))["classes"].size(), 5003u);
 }
 
