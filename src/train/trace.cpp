@@ -34,7 +34,9 @@ std::vector<ordered_json> parse_trace(const std::filesystem::path& path, const s
 }
 
 std::vector<ordered_json> read_trace(const std::filesystem::path& path) {
-  if (!std::filesystem::is_fifo(path)) require_named_file("the trace " + path.string(), path, "check the path");
+  std::error_code unknown;
+  if (!std::filesystem::is_fifo(path, unknown))
+    require_named_file("the trace " + path.string(), path, "check the path");
   errno = 0;
   std::ifstream file(path);
   if (!file) fail_reading("reading " + path.string(), errno);

@@ -295,6 +295,8 @@ class BadInputTest(renai_cli.FolderTest):
                           ["pack", "hdf5", "--out", self.folder / "new"]):
                 self.refuses(2, [path.name, why], *words, path, ranks=(1,))
             self.refuses(2, [path.name, why], "trace-diff", path, path, ranks=(1,))
+        for words in (["trace-diff", self.folder / ("a" * 300)], [*train, "--init-from"]):
+            self.refuses(2, ["too long"], *words, self.folder / ("a" * 300), ranks=(1,))
         (self.folder / "net.toml").mkdir()
         self.refuses(2, ["net.toml", "a folder"], *train, "--model", self.folder / "net.toml", ranks=(1,))
         self.refuses(2, ["other.toml", "no such"], *train, "--model", self.folder / "other.toml", ranks=(1,))
