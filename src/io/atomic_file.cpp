@@ -83,6 +83,16 @@ void replace_text(const fs::path& path, std::string_view text) {
   replace_file(path, [&](const fs::path& temporary) { write_whole(temporary, text, path); });
 }
 
+bool is_temporary(const fs::path& path) {
+  // "<name>.<process>-<count>.partial"
+  constexpr std::string_view kDigits = "0123456789";
+  if (path.extension() != ".partial") return false;
+  const std::string marks = path.stem().extension().string();
+  const std::size_t dash = marks.find('-');
+  if (dash == std::string::npos || dash < 2 || dash + 1 == marks.size()) return false;
+  return marks.find_first_not_of(kDigits, 1) == dash && marks.find_first_not_of(kDigits, dash + 1) == std::string::npos;
+}
+
 std::string read_text(const fs::path& path) {
   const auto fail = [&path](int error) { fail_reading("reading " + path.string(), error); };
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -23,6 +23,8 @@ LineFile::LineFile(fs::path path, const std::vector<std::string>& lines) : path_
   std::string text;
   for (const std::string& line : lines) text += line + '\n';
   std::error_code unknown;
+  // The file that a link names is replaced, not the link.
+  if (fs::is_symlink(path_, unknown) && fs::exists(path_, unknown)) path_ = fs::canonical(path_, unknown);
   const bool replaces = fs::is_regular_file(path_, unknown);
   if (replaces) replace_text(path_, text);
   file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));

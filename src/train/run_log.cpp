@@ -27,7 +27,7 @@ void remove_partials(const std::filesystem::path& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     std::error_code ignored;
-    if (entry.path().extension() == ".partial") std::filesystem::remove(entry.path(), ignored);
+    if (is_temporary(entry.path())) std::filesystem::remove(entry.path(), ignored);
   }
 }
 
@@ -141,7 +141,7 @@ void RunLog::rewind(std::int64_t step, bool validates_first) {
     const ordered_json line = ordered_json::parse(text, nullptr, false);
     if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) continue;
     const auto at = line["step"].get<std::int64_t>();
-    const bool again = at == step && validates_first && line.value("kind", "") == "val";
+    const bool again = at == step && validates_first && line.contains("kind") && line["kind"] == "val";
     if (at <= step && !again) lines.push_back(std::move(text));
   }
   metrics_ = LineFile(directory_ / kMetrics, lines);

@@ -13,6 +13,8 @@ namespace renai {
 void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
 /// The same for a text.
 void replace_text(const std::filesystem::path& path, std::string_view text);
+/// Whether the name is one that replace_file() gives to a file at work, as a killed program leaves it.
+bool is_temporary(const std::filesystem::path& path);
 /// Whole file as text. Errors: DataError when it is missing; ResourceError when the system will not read it.
 std::string read_text(const std::filesystem::path& path);
 /// Creates a directory and its parents and checks that it can be written. Errors: ResourceError.

@@ -125,5 +125,19 @@ TEST(AtomicFile, AFullDiskIsAResourceErrorForTextsAndHdf5) {
   EXPECT_EQ(entries(folder.path()), 1u) << "the file that fits, and nothing else";
 }
 
+TEST(AtomicFile, KnowsItsTemporaryNames) {
+  std::filesystem::path seen;
+  const testing::Folder folder;
+  replace_file(folder / "a.h5", [&seen](const std::filesystem::path& temporary) {
+    seen = temporary;
+    testing::spill(temporary, "x");
+  });
+  EXPECT_TRUE(is_temporary(seen)) << seen;
+  for (const char* name :
+       {"notes.partial", "a.h5.partial", "a.1-.partial", "a.-1.partial", "a.1-2", "a.x1-2.partial"}) {
+    EXPECT_FALSE(is_temporary(name)) << name;
+  }
+}
+
 }  // namespace
 }  // namespace renai

@@ -48,6 +48,17 @@ TEST(LineFile, HoldsTheGivenLinesAndThoseThatFollow) {
   EXPECT_FALSE(file.waiting());
 }
 
+TEST(LineFile, ALinkStaysALink) {
+  const Folder folder;
+  std::filesystem::create_directories(folder / "real");
+  spill(folder / "real/file", "old\n");
+  std::filesystem::create_symlink(folder / "real/file", folder / "link");
+  LineFile file(folder / "link", {"a"});
+  file.put("b");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(slurp(folder / "real/file"), "a\nb\n");
+}
+
 TEST(LineFile, ReadsWholeLinesOnly) {
   const Folder folder;
   EXPECT_EQ(LineFile::read(folder / "none"), Lines());

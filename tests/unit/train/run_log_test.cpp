@@ -198,7 +198,9 @@ TEST(RunLog, AContinuedRunStartsAtItsCheckpoint) {
   const std::filesystem::path metrics = folder / "run/metrics.jsonl",
                               partial = folder / "run/checkpoints/a.h5.1-0.partial";
   spill(metrics, slurp(metrics) + "{\"kind\":\"train\",\"st");
+  std::filesystem::create_directories(partial.parent_path());
   spill(partial, "half");
+  ASSERT_TRUE(std::filesystem::exists(partial));
   {
     RunLog log(folder / "run", 0, true);
     EXPECT_FALSE(std::filesystem::exists(partial));
