@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "renai/base/error.hpp"
@@ -49,6 +50,16 @@ bool move_aside(const std::filesystem::path& directory) {
     }
     return true;
   }
+}
+
+/// Open MPI gives each rank a terminal of its own, also where it writes to a file or a pipe itself.
+bool prints_to_terminal() {
+  if (::isatty(STDOUT_FILENO) != 1) return false;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return true;
+  std::error_code unknown;
+  const std::string launcher = "/proc/" + std::to_string(::getppid()) + "/fd/1";
+  const std::string shown = std::filesystem::read_symlink(launcher, unknown).string();
+  return unknown || shown.starts_with("/dev/pts/") || shown.starts_with("/dev/tty") || shown == "/dev/console";
 }
 
 std::string duration_text(double seconds) {
@@ -113,7 +124,7 @@ RunLog::RunLog(const std::filesystem::path& directory, int rank, bool keep_exist
     for (const auto& folder : {directory_, directory_ / kCheckpoints}) remove_partials(folder);
   }
   metrics_ = LineFile(directory_ / kMetrics, LineFile::read(directory_ / kMetrics));
-  terminal_ = ::isatty(STDOUT_FILENO) == 1;
+  terminal_ = prints_to_terminal();
 }
 
 void RunLog::write_text(const std::string& name, const std::string& text) const {

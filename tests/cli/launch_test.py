@@ -23,6 +23,8 @@ class QuickstartTest(renai_cli.FolderTest):
             output = self.succeeds(renai_cli.run([LAUNCH / "quickstart.sh", "--epochs", "2"], cwd="/", env=env))
             self.assertEqual("packing" in output, attempt == 1)
             self.assertNotIn("configuring", output)
+            self.assertNotIn("\033[K", output, "a progress bar in a pipe")
+            self.assertIn("\nepoch ", output)
             summary = json.loads((run / "summary.json").read_text())
             self.assertEqual(summary["status"], "completed")
             self.assertEqual(summary["world_size"], 2)
