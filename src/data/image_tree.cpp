@@ -189,19 +189,25 @@ ImageTree list_images(const fs::path& input) {
   return tree;
 }
 
-std::string printable(const std::string& path) {
-  std::string text;
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f && c != '\\') {
-      text += c;
-      continue;
+std::string printable(const std::string& text) {
+  std::string result;
+  unsigned before = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned>(static_cast<unsigned char>(c));
+    const bool wide = before == 0xc2 && byte >= 0x80 && byte < 0xa0;
+    before = byte;
+    if (c == '\\') {
+      result += "\\\\";
+    } else if (byte < 0x20 || byte == 0x7f || wide) {
+      if (wide) result.pop_back();
+      char escaped[8];
+      std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
+      result += escaped;
+    } else {
+      result += c;
     }
-    char escaped[8];
-    std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
-    text += c == '\\' ? std::string("\\\\") : std::string(escaped);
   }
-  return text;
+  return result;
 }
 
 }  // namespace renai

@@ -46,7 +46,8 @@ struct ImageTree {
 /// is none of the training folder's, or a folder of a class holds no image.
 ImageTree list_images(const std::filesystem::path& input);
 
-/// A path for messages: control characters and backslashes are escaped, other bytes stay.
-std::string printable(const std::string& path);
+/// A path or name for messages: backslashes are doubled, control characters (those of two bytes in UTF-8, U+0080 to
+/// U+009F, too: terminals obey them) stand as \xNN, other bytes stay.
+std::string printable(const std::string& text);
 
 }  // namespace renai

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "image_tree.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/pack.hpp"
@@ -96,36 +97,20 @@ std::string list_numbers(const Json& numbers, int digits) {
   return text;
 }
 
-/// Control characters of one byte as \xNN, and so those of two in UTF-8, U+0080 to U+009F: terminals obey them too.
-std::string show(const std::string& name) {
-  std::string text;
-  unsigned before = 0;
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned>(static_cast<unsigned char>(c));
-    const bool wide = before == 0xc2 && byte >= 0x80 && byte < 0xa0;
-    if (wide) text.pop_back();
-    char escaped[8];
-    std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
-    text += byte < 0x20 || byte == 0x7f || wide ? std::string(escaped) : std::string(1, c);
-    before = byte;
-  }
-  return text;
-}
-
 /// So many that a terminal still shows the rest; control characters stand as \xNN.
 std::string list_names(const Json& names) {
   constexpr std::size_t kShown = 1000;
   std::vector<std::string> shown;
   for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
-    shown.push_back(show(names[i].get<std::string>()));
+    shown.push_back(printable(names[i].get<std::string>()));
   }
   const std::size_t left = names.size() - shown.size();
   return join(shown, ", ") + (left > 0 ? " and " + std::to_string(left) + " more" : "");
 }
 
 std::string print_set(const Json& set) {
-  std::string text =
-      "data set " + show(set["name"].get<std::string>()) + " in " + set["path"].get<std::string>() + "\n";
+  std::string text = "data set " + printable(set["name"].get<std::string>()) + " in " +
+                     printable(set["path"].get<std::string>()) + "\n";
   text += "images   " + set["height"].dump() + "x" + set["width"].dump() + "x" + set["channels"].dump() +
           ", encoding " + set["encoding"].get<std::string>() + "\n";
   text += "classes  " + std::to_string(set["classes"].size()) + ": " + list_names(set["classes"]) + "\n";
