@@ -95,8 +95,34 @@ Case conv_relu_overlapping_pool() {
   return {"conv_relu_overlapping_pool", model.spec(), {"onednn.conv_relu", "own.max_pool_grad:positions"}};
 }
 
+/// Nothing is trained in front of the shortcut, so it needs no gradient: that of the sum goes to the batch norm as it
+/// is, though the relu is not the batch norm's. `pool`: of tiling windows or of overlapping ones behind it, or none.
+Case shortcut_without_gradient(const std::string& name, std::int64_t pool_kernel, std::int64_t pool_stride) {
+  ModelBuilder model;
+  model.layer(LayerKind::tanh, "tanh", {"input"}).conv("a.conv", "tanh", 3);
+  model.layer(LayerKind::batch_norm, "a.bn", {"a.conv"}).layer(LayerKind::add, "sum", {"a.bn", "tanh"});
+  model.layer(LayerKind::relu, "relu", {"sum"});
+  LayerSpec window;
+  window.kernel_h = window.kernel_w = pool_kernel;
+  window.stride_h = window.stride_w = pool_stride;
+  if (pool_kernel > 0) model.layer(LayerKind::max_pool, "pool", {"relu"}, window);
+  model.conv("b", pool_kernel > 0 ? "pool" : "relu", 8).layer(LayerKind::flatten, "flatten", {"b"});
+  model.linear("fc", "flatten");
+  return {name,
+          model.spec(),
+          {"own.norm", "own.norm_grad", "own.activation_grad"},
+          {"own.relu_norm_grad", "own.pool_relu_norm_grad"}};
+}
+
 std::vector<Case> all_cases() {
-  return {pooled_norm(), residual(), projection(), shared_inside(), conv_relu_overlapping_pool()};
+  return {pooled_norm(),
+          residual(),
+          projection(),
+          shared_inside(),
+          conv_relu_overlapping_pool(),
+          shortcut_without_gradient("untrained_shortcut", 0, 0),
+          shortcut_without_gradient("untrained_shortcut_tiles", 2, 2),
+          shortcut_without_gradient("untrained_shortcut_overlap", 3, 2)};
 }
 
 class FusedStep : public ::testing::TestWithParam<Case> {

@@ -33,6 +33,16 @@ std::optional<NormRelu> maker_pattern(const Scope& scope, TensorId y) {
   return pattern;
 }
 
+/// True when `y` is the relu of what the batch norm of `norm_grad` made, with nothing in between. Gradients in a row do
+/// not tell: one passes a sum unchanged, and is the norm's alone where the sum's other side needs none.
+bool is_relu_of(const Scope& scope, TensorId y, const ComputeNode& norm_grad) {
+  const ComputeNode* relu = maker_of(scope, y);
+  if (!is_relu(relu, Pass::forward)) return false;
+  const ComputeNode* norm = maker_of(scope, relu->inputs[0]);
+  return is_op(norm, OpKind::batch_norm, Pass::forward) && norm->layer == norm_grad.layer &&
+         norm->inputs[0] == norm_grad.inputs[0];
+}
+
 /// True when no kernel but the one of the node at `index` needs `y` after the forward nodes.
 bool alone_in_backward(const Scope& scope, TensorId y, std::size_t index) {
   const auto& readers = scope.uses().readers(y);
@@ -65,7 +75,8 @@ bool is_relu_norm_grad(const Scope& scope, std::size_t first) {
   const ComputeNode* relu = scope.node(first);
   const ComputeNode* norm = scope.follower(first, first + 1);
   return is_relu(relu, Pass::backward) && is_op(norm, OpKind::batch_norm, Pass::backward) &&
-         norm->inputs[1] == relu->outputs[0] && scope.only_reader(relu->outputs[0], first + 1);
+         norm->inputs[1] == relu->outputs[0] && scope.only_reader(relu->outputs[0], first + 1) &&
+         is_relu_of(scope, relu->inputs[0], *norm);
 }
 
 bool is_tiling(const ComputeNode* node, Pass pass) {

@@ -12,7 +12,7 @@ namespace renai::cpu {
 /// A pool whose windows tile the image: whole, not padded, not overlapping.
 bool is_tiling(const ComputeNode* node, Pass pass);
 
-/// relu gradient and batch norm gradient in a row, at `first`.
+/// relu gradient and batch norm gradient in a row, at `first`, of a relu that reads that batch norm's output.
 bool is_relu_norm_grad(const Scope& scope, std::size_t first);
 /// Gradients of max pool, relu and batch norm in a row, at `first`.
 bool is_pool_relu_norm_grad(const Scope& scope, std::size_t first);
