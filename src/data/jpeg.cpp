@@ -69,6 +69,7 @@ struct JpegDecoder::Impl {
   PixelBox scaled;                 ///< In stored pixels at the scale chosen.
   bool averaged = false;           ///< Whether the region is smaller than that.
   JDIMENSION first_x = 0;          ///< Scaled pixel at which libjpeg's rows begin.
+  JDIMENSION first_y = 0;          ///< The row that it gives first.
   std::uint8_t* target = nullptr;  ///< The region, as stored.
   std::int64_t target_row_bytes = 0;
   std::vector<std::uint8_t> line;    ///< Room for one row from libjpeg.
@@ -129,18 +130,23 @@ struct JpegDecoder::Impl {
 
   void start() {
     jpeg_start_decompress(&info);
+    first_x = first_y = 0;
+    // Of images with such blocks at a scale, the library's parts are not those of its whole image.
+    constexpr int kMostFactors = 4;
+    if (info.max_h_samp_factor * info.max_v_samp_factor > kMostFactors) return;
     first_x = static_cast<JDIMENSION>(scaled.x);
     auto width = static_cast<JDIMENSION>(scaled.w);
     if (width < info.output_width) jpeg_crop_scanline(&info, &first_x, &width);
-    if (scaled.y > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(scaled.y));
+    if (scaled.y > 0) first_y = jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(scaled.y));
   }
 
   void read_rows() {
     JSAMPROW row = line.data();
     if (reinterpret_cast<std::uintptr_t>(row) % kVectorBytes == 0) ++row;
-    for (std::int64_t y = 0; y < scaled.h; ++y) {
+    for (std::int64_t y = first_y - scaled.y; y < scaled.h; ++y) {
       // A source in memory never suspends: one row comes, or an error.
       jpeg_read_scanlines(&info, &row, 1);
+      if (y < 0) continue;
       std::uint8_t* pixels = row + (scaled.x - first_x) * info.output_components;
       if (info.output_components == 4) to_rgb(pixels);
       if (averaged) {

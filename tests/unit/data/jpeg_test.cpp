@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
+
+// After <cstdio>, which it needs.
+#include <jpeglib.h>
 
 #include "../../../src/data/area_average.hpp"
 #include "../../../src/data/jpeg_scale.hpp"
@@ -148,6 +152,58 @@ TEST_F(Jpeg, BoxesArePartsOfTheWholeImage) {
         const PixelBox scaled = scale_box(size, box, eighths);
         const Pixels part = decoded(bytes, box, {scaled.h, scaled.w, scaled.h, scaled.w});
         ASSERT_EQ(part.size, (ImageSize{scaled.h, scaled.w}));
+        EXPECT_LE(largest_difference(part, all, scaled.y, scaled.x, 1), 1);
+      }
+    }
+  }
+}
+
+/// A JPEG image whose luma has `h` x `v` times the samples of its chroma.
+std::vector<std::byte> encode_with_factors(int h, int v) {
+  constexpr int kHeight = 75, kWidth = 93;
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* bytes = nullptr;
+  unsigned long count = 0;
+  jpeg_mem_dest(&info, &bytes, &count);
+  info.image_width = kWidth;
+  info.image_height = kHeight;
+  info.input_components = 3;
+  info.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&info);
+  info.comp_info[0].h_samp_factor = h;
+  info.comp_info[0].v_samp_factor = v;
+  jpeg_start_compress(&info, TRUE);
+  std::vector<std::uint8_t> line(3 * kWidth);
+  for (int y = 0; y < kHeight; ++y) {
+    for (int at = 0; at < 3 * kWidth; ++at) {
+      const int c = at % 3, x = at / 3;
+      line[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(40 + (x / 16 + y / (16 + c)) % 2 * 160 + x % 9);
+    }
+    JSAMPROW row = line.data();
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes);
+  std::vector<std::byte> result(begin, begin + count);
+  std::free(bytes);
+  return result;
+}
+
+TEST_F(Jpeg, BoxesOfImagesWithAnySamplingArePartsOfTheWhole) {
+  for (const auto& [h, v] : {std::pair{2, 2}, std::pair{4, 1}, std::pair{1, 4}, std::pair{4, 2}, std::pair{2, 4}}) {
+    const std::vector<std::byte> bytes = encode_with_factors(h, v);
+    const ImageSize size = decoder.open(bytes);
+    for (int eighths = 1; eighths <= 8; ++eighths) {
+      const Pixels all = whole(bytes, eighths);
+      for (const PixelBox& box : {PixelBox{0, 0, 20, 30}, PixelBox{37, 51, 29, 33}, PixelBox{20, 0, 55, size.w}}) {
+        SCOPED_TRACE(std::to_string(h) + "x" + std::to_string(v) + " at " + std::to_string(eighths) + "/8, box at " +
+                     std::to_string(box.y) + ", " + std::to_string(box.x));
+        const PixelBox scaled = scale_box(size, box, eighths);
+        const Pixels part = decoded(bytes, box, {scaled.h, scaled.w, scaled.h, scaled.w});
         EXPECT_LE(largest_difference(part, all, scaled.y, scaled.x, 1), 1);
       }
     }
