@@ -47,9 +47,10 @@ OpenShard open_shard(ShardFile file, std::int64_t first, bool direct) {
   if (file.raw_offset() >= 0) {
     open_raw(shard, file, direct);
   } else if (direct) {
-    throw DirectReadRefused("reading shard " + shard.path.string() + " past the page cache (--read-mode direct)",
-                            "its images are chunked, compressed or no bytes: the HDF5 library reads them",
-                            "use --read-mode cached, or pack the set again");
+    throw DirectReadRefused(
+        "reading shard " + shard.path.string() + " past the page cache (--read-mode direct)",
+        "its images are chunked, compressed, no bytes or in another file: the HDF5 library reads them",
+        "use --read-mode cached, or pack the set again");
   } else {
     shard.converted.emplace(std::move(file));
   }

@@ -38,6 +38,10 @@ std::string name_of(const Arrays& arrays, const std::string& dataset) {
 
 H5DatasetInfo require_numbers(const Arrays& arrays, const std::string& dataset) {
   if (!arrays.file->exists(dataset)) {
+    if (const std::string target = arrays.file->broken_link(dataset); !target.empty()) {
+      throw DataError(name_of(arrays, dataset), "it is a link to " + target + ", which is not there",
+                      "put back what it leads to, or name another dataset");
+    }
     const std::vector<std::string> names = arrays.file->children("/");
     throw UserError(name_of(arrays, dataset), "there is no such dataset",
                     names.empty() ? "name another file" : suggest_name(dataset, names));

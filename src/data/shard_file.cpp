@@ -29,7 +29,11 @@ void ShardFile::fail(const std::string& why) const {
 }
 
 H5DatasetInfo ShardFile::require_integers(const std::string& name, std::size_t axes, const std::string& extents) const {
-  if (!file_.exists(name)) fail("it has no dataset '" + name + "'");
+  if (!file_.exists(name)) {
+    const std::string target = file_.broken_link(name);
+    fail(target.empty() ? "it has no dataset '" + name + "'"
+                        : "its dataset '" + name + "' is a link to " + target + ", which is not there");
+  }
   H5DatasetInfo info = file_.info(name);
   const bool integers = info.convertible && (info.dtype == DType::u8 || info.dtype == DType::i32 ||
                                              info.dtype == DType::i64 || info.dtype == DType::u64);

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "h5_file.hpp"
+#include "h5_storage.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
@@ -182,6 +183,11 @@ bool H5File::exists(const std::string& name) const {
   }
 }
 
+std::string H5File::broken_link(const std::string& name) const {
+  h5::Session session;
+  return h5::find_broken_link(impl_->file.get(), name);
+}
+
 bool H5File::is_group(const std::string& name) const {
   h5::Session session;
   const auto opened = h5::own<h5::Group>(H5Gopen2(impl_->file.get(), object_path(name).c_str(), H5P_DEFAULT));
@@ -221,10 +227,12 @@ H5DatasetInfo H5File::info(const std::string& dataset) const {
   h5::Type type = h5::own<h5::Type>(H5Dget_type(set));
   h5::Properties creation = h5::own<h5::Properties>(H5Dget_create_plist(set));
   if (!type || !creation) h5::fail_read(impl_->path, "dataset '" + dataset + "'");
+  h5::require_readable(set, creation.get(), impl_->path, dataset);
   const h5::ElementType element = h5::classify(type.get());
   info.dtype = element.dtype;
   info.convertible = element.convertible;
-  const bool plain = H5Pget_layout(creation.get()) == H5D_CONTIGUOUS && H5Pget_external_count(creation.get()) == 0;
+  const bool plain = H5Pget_layout(creation.get()) == H5D_CONTIGUOUS && H5Pget_external_count(creation.get()) == 0 &&
+                     h5::lies_in(impl_->file.get(), set);
   const haddr_t offset = plain && element.native ? H5Dget_offset(set) : HADDR_UNDEF;
   if (offset != HADDR_UNDEF) {
     info.contiguous = true;
@@ -241,7 +249,8 @@ std::int64_t H5File::most_bytes(const std::string& dataset) const {
   const hid_t set = impl_->dataset(dataset);
   const h5::Properties creation = h5::own<h5::Properties>(H5Dget_create_plist(set));
   const H5D_layout_t layout = creation ? H5Pget_layout(creation.get()) : H5D_LAYOUT_ERROR;
-  const bool elsewhere = layout == H5D_VIRTUAL || (creation && H5Pget_external_count(creation.get()) > 0);
+  const bool elsewhere = layout == H5D_VIRTUAL || (creation && H5Pget_external_count(creation.get()) > 0) ||
+                         !h5::lies_in(impl_->file.get(), set);
   const std::uint64_t stored = elsewhere ? 0 : H5Dget_storage_size(set);
   H5Eclear2(H5E_DEFAULT);
   if (elsewhere) return std::numeric_limits<std::int64_t>::max();

@@ -158,6 +158,49 @@ class PackHdf5Test(renai_cli.FolderTest):
         path.write_text("no HDF5")
         self.fails(renai_cli.run([renai_cli.renai(), "pack", "hdf5", path, "--out", self.folder / "o"]), 3, "text.h5")
 
+    def test_arrays_whose_bytes_lie_elsewhere(self):
+        images, labels = make_images()
+        with h5py.File(self.folder / "store.h5", "w") as file:
+            file["x"] = images
+        images.tofile(self.folder / "pixels.bin")
+        layout = h5py.VirtualLayout(images.shape, "u1")
+        for half in (slice(0, COUNT // 2), slice(COUNT // 2, COUNT)):
+            layout[half] = h5py.VirtualSource("store.h5", "x", images.shape)[half]
+        external = [(str(self.folder / "pixels.bin"), 0, images.nbytes)]
+
+        def write(name):
+            path = self.folder / f"{name}.h5"
+            with h5py.File(path, "w") as file:
+                file["labels"] = labels
+                if name == "link":
+                    file["images"] = h5py.ExternalLink("store.h5", "x")
+                elif name == "virtual":
+                    file.create_virtual_dataset("images", layout, fillvalue=7)
+                else:
+                    file.create_dataset("images", images.shape, "u1", external=external)
+            return path
+
+        def pack(name):
+            self.out = self.folder / f"{name}-out"
+            words = ["pack", "hdf5", write(name), "--out", self.out, "--overwrite"]
+            return renai_cli.run([renai_cli.renai(), *words])
+
+        for name in ("link", "virtual", "external"):
+            self.check(pack(name), images, labels)
+        # The library would read what is not there as zeros or fill values.
+        (self.folder / "pixels.bin").write_bytes(images.tobytes()[:-1])
+        self.fails(pack("external"), 3, "dataset 'images'", "pixels.bin", "truncated?")
+        (self.folder / "pixels.bin").unlink()
+        self.fails(pack("external"), 3, "dataset 'images'", "pixels.bin", "No such file")
+        (self.folder / "store.h5").unlink()
+        self.fails(pack("virtual"), 3, "dataset 'images'", "'x' of store.h5", "not there")
+        self.fails(pack("link"), 3, "dataset 'images'", "link to x of store.h5", "not there")
+
+    def test_a_filter_that_is_not_here_is_named(self):
+        images, labels = make_images()
+        self.fails(self.pack({"images": (images, {"compression": "lzf"}), "labels": labels}), 3,
+                   "dataset 'images'", "filter 'lzf'", "gzip")
+
     def test_validation_samples(self):
         images, labels = make_images()
         other, other_labels = make_images(1)

@@ -18,7 +18,7 @@ struct H5DatasetInfo {
   std::vector<std::int64_t> extents;
   DType dtype = DType::f32;
   bool convertible = true;  ///< An integer or float type that the library converts to `dtype`.
-  bool contiguous = false;  ///< Raw bytes lie at file_offset, in native order, unfiltered.
+  bool contiguous = false;  ///< Raw bytes lie in the file at file_offset, in native order, unfiltered.
   std::int64_t file_offset = -1;
 };
 
@@ -36,8 +36,11 @@ class H5File {
   ~H5File();
 
   bool exists(const std::string& name) const;
+  /// Where a link that leads nowhere would lead; empty for anything else.
+  std::string broken_link(const std::string& name) const;
   bool is_group(const std::string& name) const;
   std::vector<std::string> children(const std::string& group) const;
+  /// Errors: DataError for a dataset that cannot be read here: a filter is missing, or a file that holds its bytes.
   H5DatasetInfo info(const std::string& dataset) const;
   /// The most bytes that the dataset can hold by what the file stores of it, whatever its filters and however many of
   /// its chunks were never written: damaged extents must not ask for all memory. No bound where the bytes lie in other

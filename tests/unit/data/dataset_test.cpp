@@ -151,6 +151,41 @@ for i, options in enumerate([{}, dict(chunks=(4, 6, 5, 2), compression='gzip', s
   }
 }
 
+TEST(Dataset, ImagesInAnotherFileAreReadFromThere) {
+  const std::string python = "/usr/bin/python3";
+  if (std::system((python + " -c 'import h5py' 2>/dev/null").c_str()) != 0) {
+    GTEST_SKIP() << python << " has no h5py";
+  }
+  const Folder folder;
+  copy_small(folder / "set", 10, 10, 10);
+  // The shard is long enough to have other bytes where the other file has its images, and small beside that one.
+  spill(folder / "write.py", R"(import sys, numpy, h5py
+with h5py.File(sys.argv[1] + '/all.h5', 'w') as f:
+    f['pixels'] = (numpy.arange(10 * 60) % 251).astype('u1').reshape(10, 6, 5, 2)
+with h5py.File(sys.argv[1] + '/train-00000-of-00001.h5', 'w') as f:
+    f['labels'] = (numpy.arange(10) % 3).astype('i4')
+    f['images'] = h5py.ExternalLink('all.h5', 'pixels')
+    f['more'] = numpy.full(10000, 255, 'u1')
+)");
+  const std::string command = python + " " + (folder / "write.py").string() + " " + (folder / "set").string();
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  {
+    const Dataset set = Dataset::open(folder / "set", "train");
+    for (std::int64_t sample = 0; sample < 10; ++sample) {
+      std::vector<std::byte> pixels(60);
+      set.read(sample, pixels);
+      for (std::int64_t i = 0; i < 60; ++i) {
+        ASSERT_EQ(pixels[static_cast<std::size_t>(i)], static_cast<std::byte>((sample * 60 + i) % 251)) << sample;
+      }
+    }
+  }
+  EXPECT_THAT(message_of<UserError>([&] { Dataset::open(folder / "set", "train", ReadMode::direct); }),
+              HasSubstr("in another file"));
+  fs::remove(folder / "set/all.h5");
+  EXPECT_THAT(message_of<DataError>([&] { Dataset::open(folder / "set", "train"); }),
+              AllOf(HasSubstr("'images' is a link to pixels of all.h5"), HasSubstr("not there")));
+}
+
 struct BadSet {
   const char* name;
   std::function<void(const fs::path& set)> damage;
