@@ -28,6 +28,7 @@ RecordFiles open_records(const std::vector<fs::path>& paths, std::int64_t label_
     std::error_code error;
     const auto size_bytes = static_cast<std::int64_t>(fs::file_size(path, error));
     if (error) fail_reading("reading " + path.string(), error.value());
+    if (size_bytes == 0) throw DataError("reading " + path.string(), "it is empty", "fetch the file again");
     if (size_bytes % files.record_bytes() != 0) {
       throw DataError("reading " + path.string(),
                       "its " + std::to_string(size_bytes) + " bytes are no whole number of records of " +

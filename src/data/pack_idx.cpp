@@ -48,6 +48,17 @@ void read_exactly(gzFile file, const fs::path& path, std::byte* to, std::size_t 
   }
 }
 
+/// Only here is a compressed file's checksum read that comes after the last byte, or found to be missing.
+void require_end(gzFile file, const fs::path& path) {
+  std::byte more;
+  const int got = gzread(file, &more, 1);
+  if (got > 0) fail(path, "it is longer than its header says");
+  int code = Z_OK;
+  const std::string message = gzerror(file, &code);
+  if (code == Z_BUF_ERROR) fail(path, "it is truncated");
+  if (got < 0 || code != Z_OK) fail(path, "it is damaged: " + message);
+}
+
 IdxFile read_idx(const fs::path& path, bool images) {
   errno = 0;
   Handle<gzFile, CloseGzip, nullptr> file(gzopen(path.c_str(), "rb"));
@@ -82,8 +93,7 @@ IdxFile read_idx(const fs::path& path, bool images) {
     idx.bytes.resize(static_cast<std::size_t>(at + part));
     read_exactly(file.get(), path, idx.bytes.data() + at, static_cast<std::size_t>(part));
   }
-  std::byte more;
-  if (gzread(file.get(), &more, 1) > 0) fail(path, "it is longer than its header says");
+  require_end(file.get(), path);
   return idx;
 }
 

@@ -124,6 +124,10 @@ TEST(PackIdx, BadFilesAreNamed) {
   std::string flipped = zipped;
   flipped[flipped.size() - 6] = static_cast<char>(flipped[flipped.size() - 6] ^ 1);  // Its checksum.
   EXPECT_THAT(failing("train-images-idx3-ubyte.gz", flipped), HasSubstr("damaged"));
+  // All pixels are there, and what their checksum would say is not.
+  for (const std::size_t lost : {1u, 4u, 8u}) {
+    EXPECT_THAT(failing("train-images-idx3-ubyte.gz", zipped.substr(0, zipped.size() - lost)), HasSubstr("truncated"));
+  }
 }
 
 TEST(PackIdx, MissingInputIsNamed) {
@@ -186,6 +190,11 @@ TEST(PackCifar, BadFilesAreNamed) {
   EXPECT_THAT(failing(), HasSubstr("sample 1 has label 10"));
   spill(folder / "data_batch_1.bin", records.substr(0, 5000));
   EXPECT_THAT(failing(), AllOf(HasSubstr("data_batch_1.bin"), HasSubstr("truncated")));
+  for (const char* name : {"data_batch_4.bin", "test_batch.bin"}) {
+    write_cifar10(folder);
+    spill(folder / name, "");
+    EXPECT_THAT(failing(), AllOf(HasSubstr(name), HasSubstr("empty")));
+  }
   write_cifar10(folder);
   fs::remove(folder / "data_batch_3.bin");
   EXPECT_THAT(failing(), AllOf(HasSubstr("data_batch_3.bin"), HasSubstr("missing")));
