@@ -77,9 +77,14 @@ class Walk {
   void enter(const std::string& relative) {
     FileId id;
     if (!find_id(input_ / relative, id)) return;
-    if (std::find(above_.begin(), above_.end(), id) != above_.end() || above_.size() >= kDeepest) {
+    if (std::find(above_.begin(), above_.end(), id) != above_.end()) {
       ++tree_.loops;
       return;
+    }
+    if (above_.size() >= kDeepest) {
+      throw DataError("folder " + printable((input_ / relative).string()),
+                      "it lies more than " + std::to_string(kDeepest) + " folders deep in its class",
+                      "bring its images further up, or take it out of the input");
     }
     above_.push_back(id);
     const std::uint32_t folder = list_.add_folder(relative);

@@ -292,6 +292,11 @@ class PackFolderTest(renai_cli.FolderTest):
         write_tree(self.folder / "two/train", classes=1, images=2)
         write_tree(self.folder / "two/test", classes=2, images=1)
         self.fails(self.pack("two", "--out", "two-out"), 3, "two/test/class_1", "no training images of such a class")
+        deep = self.folder.joinpath("deep/a", *(["d"] * 66))
+        deep.mkdir(parents=True)
+        (deep / "lost.jpg").write_bytes(jpeg_bytes(Image.fromarray(picture(1))))
+        (self.folder / "deep/a/found.jpg").write_bytes(jpeg_bytes(Image.fromarray(picture(2))))
+        self.fails(self.pack("deep", "--out", "deep-out"), 3, "deep/a/d/d", "more than 64 folders deep")
         (self.folder / "in/class_0/inner").mkdir()
         (self.folder / "in/begun").mkdir()
         for out in ("in/packed", "in/begun", "in/class_0/inner", "in"):
