@@ -119,15 +119,15 @@ std::string print_set(const Json& set) {
   for (const Json& split : set["splits"]) {
     const auto counts = split["samples_by_class"].get<std::vector<std::int64_t>>();
     const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
-    text += "split " + split["name"].get<std::string>() + ": " + split["samples"].dump() + " samples, " +
+    text += "split " + printable(split["name"].get<std::string>()) + ": " + split["samples"].dump() + " samples, " +
             std::to_string(*least) + " to " + std::to_string(*most) + " of a class\n";
     for (const Json& shard : split["shards"]) {
       char line[512];
       const auto digest = shard["digest"].get<std::string>();
-      std::snprintf(line, sizeof(line), "  %-32s %9lld samples %12s  %s\n", shard["file"].get<std::string>().c_str(),
-                    static_cast<long long>(shard["samples"].get<std::int64_t>()),
-                    format_bytes(shard["bytes"].get<std::int64_t>()).c_str(),
-                    digest.empty() ? "(no digest)" : digest.c_str());
+      std::snprintf(
+          line, sizeof(line), "  %-32s %9lld samples %12s  %s\n", printable(shard["file"].get<std::string>()).c_str(),
+          static_cast<long long>(shard["samples"].get<std::int64_t>()),
+          format_bytes(shard["bytes"].get<std::int64_t>()).c_str(), digest.empty() ? "(no digest)" : digest.c_str());
       text += line;
     }
   }
@@ -139,7 +139,7 @@ std::string print_shard(const Json& shard) {
   for (const auto& [key, value] : shard.items()) {
     char line[1024];
     std::snprintf(line, sizeof(line), "%-15s %s\n", key.c_str(),
-                  value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
+                  value.is_string() ? printable(value.get<std::string>()).c_str() : value.dump().c_str());
     text += line;
   }
   return text;

@@ -1,7 +1,14 @@
 // Recomputing digests, and adding them to shards made elsewhere.
-#include <algorithm>
-#include <limits>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <system_error>
+
+#include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/file_error.hpp"
 #include "renai/data/pack.hpp"
@@ -67,6 +74,36 @@ std::string verify_file(const ShardFile& shard, std::int64_t classes, const std:
   return shard.path().string() + ": " + std::to_string(shard.samples()) + " samples, digest right (" + digest + ")\n";
 }
 
+[[noreturn]] void fail_copying(const fs::path& path, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  throw ResourceError("copying " + path.string(), std::generic_category().message(error),
+                      full ? "free some space" : "adopt a copy of the set where you may write");
+}
+
+/// By hand: the standard library's copy calls every failure that comes in the middle an input/output error.
+void copy_shard(const fs::path& from, const fs::path& to) {
+  constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+  const Descriptor in(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!in || ::fstat(in.get(), &status) != 0) fail_reading("copying " + from.string(), errno);
+  Descriptor out(::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, status.st_mode & 0777));
+  if (!out) fail_copying(from, errno);
+  std::vector<std::byte> block(kBlockBytes);
+  for (;;) {
+    const ssize_t got = ::read(in.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_reading("copying " + from.string(), errno);
+    if (got == 0) break;
+    for (ssize_t at = 0; at < got;) {
+      const ssize_t written = ::write(out.get(), block.data() + at, static_cast<std::size_t>(got - at));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail_copying(from, errno);
+      at += written;
+    }
+  }
+  if (::close(out.release()) != 0) fail_copying(from, errno);
+}
+
 /// Adds what is missing to a copy and puts it in the shard's place. Refuses content that contradicts a digest it has.
 std::string adopt_file(const fs::path& path, std::int64_t classes, const std::string& expected) {
   std::string digest;
@@ -82,13 +119,8 @@ std::string adopt_file(const fs::path& path, std::int64_t classes, const std::st
     if (add_labels) label_digests = digest_labels(shard.read_labels(classes));
   }
   replace_file(path, [&](const fs::path& temporary) {
+    copy_shard(path, temporary);
     std::error_code error;
-    fs::copy_file(path, temporary, error);
-    if (error) {
-      const bool full = error == std::errc::no_space_on_device;
-      throw ResourceError("copying " + path.string(), error.message(),
-                          full ? "free some space" : "adopt a copy of the set where you may write");
-    }
     fs::permissions(temporary, fs::perms::owner_write, fs::perm_options::add, error);
     H5File file = H5File::modify(temporary);
     const auto add = [&file](const std::string& name, const std::vector<std::uint64_t>& digests) {

@@ -1,8 +1,10 @@
 // Inspecting, verifying and adopting sets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "data_files.hpp"
@@ -118,6 +120,24 @@ TEST(Verify, WithoutDigestsAdoptionIsNamedAndWorks) {
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("sample 2"));
 }
 
+TEST(Verify, AdoptionSaysWhatKeptItFromWriting) {
+  const Folder folder;
+  write_bare(folder / "set");
+  const fs::path shard = folder / "set/train-00000-of-00002.h5";
+  const std::string before = slurp(shard);
+  rlimit usual{};
+  ::getrlimit(RLIMIT_FSIZE, &usual);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{before.size() / 2, usual.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  const std::string message = message_of<ResourceError>([&] { adopt_dataset(folder / "set"); });
+  ::setrlimit(RLIMIT_FSIZE, &usual);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("train-00000-of-00002.h5"), HasSubstr("File too large"), HasSubstr("free some")));
+  EXPECT_EQ(slurp(shard), before);
+}
+
 /// As earlier versions packed them: no digests of labels.
 void drop_label_digests(const fs::path& shard) {
   std::string bytes = slurp(shard);
@@ -195,6 +215,24 @@ TEST(Inspect, NamesOfClassesCannotFloodOrSteerATerminal) {
               AllOf(HasSubstr("classes  5003: 0, a\\x0a\\x1b[31m, \\x9b31m \xc2\xa0\xc3\x9f, class 0"),
                     HasSubstr("and 4003 more"), ::testing::Not(HasSubstr("class 4000"))));
   EXPECT_EQ(Json::parse(inspect_dataset(folder / "set", true))["classes"].size(), 5003u);
+}
+
+TEST(Inspect, NamesOfSplitsAndShardsCannotSteerATerminal) {
+  const Folder folder;
+  copy_small(folder / "set", 50, 20, 16);
+  Manifest manifest = load_manifest(folder / "set");
+  const fs::path shard = folder / "set" / manifest.splits[0].shards[0].file;
+  fs::copy_file(shard, folder / "alone.h5");
+  H5File file = H5File::modify(folder / "alone.h5");
+  file.set_attribute("/", "split", std::string("t\x1b[31m"));
+  file.close();
+  const auto plain = ::testing::Not(HasSubstr("\x1b"));
+  EXPECT_THAT(inspect_dataset(folder / "alone.h5", false), AllOf(HasSubstr("t\\x1b[31m"), plain));
+  fs::rename(folder / "alone.h5", folder / "set/train-\x1b[2J.h5");
+  manifest.splits.push_back({"t\x1b[31m", {{"train-\x1b[2J.h5", manifest.splits[0].shards[0].samples, ""}}});
+  save_manifest(manifest, folder / "set");
+  EXPECT_THAT(inspect_dataset(folder / "set", false),
+              AllOf(HasSubstr("split t\\x1b[31m: "), HasSubstr("train-\\x1b[2J.h5"), plain));
 }
 
 TEST(Inspect, PrintsSetAndShard) {
