@@ -1,8 +1,11 @@
 #include "renai/train/engine.hpp"
 
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "renai/base/check.hpp"
+#include "renai/tensor/slot_layout.hpp"
 
 namespace renai {
 namespace {
@@ -13,6 +16,22 @@ int bucket_event_count(const ComputationGraph& graph) {
     for (const Node& node : nodes) count = std::max(count, node.records_event + 1);
   }
   return count;
+}
+
+/// Before capture, graphs that hold exchanges run once, with --sync-bn the first layer's, too: that is on slots which
+/// no loader has filled yet. They get images that are seen whole.
+void fill_slots(const Blueprint& blueprint, std::byte* arena, Stream& stream) {
+  const MemoryPlan& plan = blueprint.plans.front();
+  SampleParams whole;
+  whole.crop_h = static_cast<std::int32_t>(blueprint.slot.h);
+  whole.crop_w = static_cast<std::int32_t>(blueprint.slot.w);
+  const std::vector<SampleParams> samples(static_cast<std::size_t>(blueprint.slot.rows), whole);
+  const auto bytes = std::as_bytes(std::span(samples));
+  for (const TensorId slot : {blueprint.graph.parts().slot_a, blueprint.graph.parts().slot_b}) {
+    std::byte* to = arena + plan.tensor(slot).offset_bytes + blueprint.slot.params_offset;
+    stream.copy(to, bytes.data(), static_cast<std::int64_t>(bytes.size()));
+  }
+  stream.synchronize();
 }
 
 }  // namespace
@@ -40,6 +59,7 @@ Engine::Engine(const Blueprint& blueprint, const Run& run) : blueprint_(&bluepri
     context.communicator = run_.communicator;
     contexts.push_back(context);
   }
+  fill_slots(blueprint, arena_->data(), stream(StreamId::UPDATE));
   captured_ = capture_atlas(blueprint.atlas, contexts, *run_.backend, streams_, *run_.control, run_.capture);
 
   table_.resize(static_cast<std::size_t>(blueprint.atlas.variant_count()) * kGraphIdCount);

@@ -113,6 +113,19 @@ class SyncBnTest(renai_cli.FolderTest):
             self.assertGreater(np.abs(apart - whole).max(), 1e-3, "without it the shards' statistics are their own")
         self.assertIn("sync-bn = true", (self.folder / "cpu2" / "recipe.toml").read_text())
 
+    def test_norms_in_the_first_layer(self):
+        """Alone, or behind a convolution whose sum with the image makes them a part of it: its graphs hold exchanges then."""
+        tail = MODEL[MODEL.index('[[layers]]\nname = "conv2"'):]
+        first = '[[layers]]\ntype = "batch_norm"\n'
+        added = ('[[layers]]\nname = "a"\ntype = "conv2d"\nout = 1\nkernel = 3\npadding = 1\nbias = false\n' + first +
+                 'name = "b"\n[[layers]]\ntype = "add"\ninputs = ["b", "input"]\n')
+        for name, head in (("alone", first), ("sum", added)):
+            self.model.write_text(f'name = "{name}"\n{head}{tail}')
+            for device in ("cpu", "reference"):
+                whole = self.losses(self.train(f"{name}-{device}", 1, "--device", device))
+                losses = self.losses(self.train(f"{name}-{device}2", 2, "--device", device, "--sync-bn"))
+                np.testing.assert_allclose(losses, whole, rtol=0, atol=5e-6, err_msg=name)
+
     def test_bits_of_a_launch_and_a_restart(self):
         options = ("--sync-bn", "--model", "cnn-small", "--ema", "0.9", "--threads", "2")
         one = self.train("one", 2, *options)
