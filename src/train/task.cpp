@@ -9,6 +9,7 @@
 #include "renai/data/read_ahead.hpp"
 #include "renai/graph/region_name.hpp"
 #include "renai/train/lr_schedule.hpp"
+#include "renai/train/stop_question.hpp"
 
 namespace renai {
 namespace {
@@ -59,11 +60,15 @@ struct DeepLearningTask::Impl {
   double measured_seconds = 0;
   std::vector<double> throughput;
   DeviceCounters steady{};
-  bool asked_to_stop = false, told = false;  ///< Whether the ranks' question is open; whether a first summary is out.
+  StopQuestion stop;
+  Clock::time_point step_mark = Clock::now();   ///< Since when the time belongs to steps that have not ended.
+  bool told = false;                            ///< Whether a first summary of an interrupted run is out.
+  int settling = 0;                             ///< Steps made after the ranks agreed to end.
   std::int64_t saved_step = -1, bad_steps = 0;  ///< Bad ones: in a row, up to the last step that was looked at.
   bool owes_checkpoint = false;                 ///< One was due after a bad step.
 
-  Impl(Engine& e, const Options& o) : engine(&e), options(o), audit(e), store(o.log->directory()) {
+  Impl(Engine& e, const Options& o)
+      : engine(&e), options(o), audit(e), store(o.log->directory()), stop(*e.run().control) {
     const Recipe& recipe = *options.recipe;
     if (options.data.train != nullptr) train_sampler.emplace(sampler_config(recipe, *options.data.train, true));
     // Direct reads would not find what is read ahead.
@@ -98,11 +103,14 @@ struct DeepLearningTask::Impl {
 
   /// Reads the metrics of finished steps; `all` waits for those in flight.
   void drain(bool all) {
+    const std::int64_t before = drained;
     while (drained < progress.step && (all || schedule->step_done(drained))) {
       if (all) schedule->wait_step(drained);
       note_step(drained);
       ++drained;
     }
+    stop.took(seconds_since(step_mark), drained - before);
+    step_mark = Clock::now();
   }
 
   std::string loss_scale_text(const float* scalars) const {
@@ -217,21 +225,19 @@ struct DeepLearningTask::Impl {
     if (best) store.mark_best(path);
   }
 
-  /// Whether the run ends before `step` because a signal asks for it: the same answer on all ranks. They ask each other
-  /// every kStepsInFlight steps and look at the answer as many steps later. A rank is then at a step that began only
-  /// when all ranks had launched the one after the question, so the answer is there: nobody waits for another's work.
+  /// Whether the run ends before `step` because a signal asks for it: the same answer on all ranks.
   bool stops_before(std::int64_t step) {
     const int own = options.interrupt != nullptr ? options.interrupt->load() : 0;
     if (own != 0 && !told) tell_interrupt(own);
-    ControlGroup& control = *engine->run().control;
-    if (control.world_size() == 1) {
-      summary.signal = own;
-    } else if (step % StepSchedule::kStepsInFlight == 0) {
-      if (asked_to_stop) summary.signal = control.finish_maximum("asking whether the run goes on");
-      asked_to_stop = summary.signal == 0;
-      if (asked_to_stop) control.start_maximum(own);
-    }
-    return summary.signal != 0;
+    summary.signal = stop.before(step, own);
+    return summary.signal != 0 && settled();
+  }
+
+  /// The checkpoint at the end waits for a step that is finite like any other, but not for long.
+  bool settled() {
+    constexpr int kMostSteps = 8;
+    drain(true);
+    return bad_steps == 0 || ++settling > kMostSteps;
   }
 
   void mark_interrupted(Summary& marked, int signal) const {
@@ -251,7 +257,12 @@ struct DeepLearningTask::Impl {
   /// After the last step of an interrupted run.
   void finish_interrupted(std::int64_t first_step) {
     mark_interrupted(summary, summary.signal);
-    if (progress.step > first_step && saved_step != progress.step) save(progress.step, nullptr);
+    if (progress.step == first_step || saved_step == progress.step) return;
+    if (may_save(false, nullptr)) return save(progress.step, nullptr);
+    const std::string why = "the gradients of the last " + std::to_string(bad_steps) + " steps were not finite";
+    summary.error += "; no checkpoint was saved: " + why;
+    if (rank() == 0)
+      options.console->warning("no checkpoint is saved at step " + std::to_string(progress.step) + ": " + why);
   }
 
   /// Of the weights; with --ema their averages are validated and logged as well.
@@ -310,8 +321,11 @@ struct DeepLearningTask::Impl {
       if (verify_due) audit.compare(digest, step);
       if (traces()) write_trace(step, digest);
     }
-    if (step + 1 - drained >= StepSchedule::kStepsInFlight - 1) schedule->wait_step(drained);
     drain(false);
+    while (step + 1 - drained >= stop.ahead()) {
+      schedule->wait_step(drained);
+      drain(false);
+    }
     std::optional<ValidationResult> validation;
     const bool end = step + 1 == total_steps;
     if (val_sampler && ((step + 1) % batches == 0 || end)) validation = run_validation();
@@ -328,6 +342,7 @@ struct DeepLearningTask::Impl {
     const std::int64_t first_step = progress.step;
     schedule->keep_ids(traces());
     schedule->begin(first_step, total_steps);
+    step_mark = Clock::now();
     for (std::int64_t step = first_step; step < total_steps && !stops_before(step); ++step) {
       engine->run().control->poll();
       if (read_ahead) read_ahead->at(step / batches, step % batches);
@@ -339,11 +354,13 @@ struct DeepLearningTask::Impl {
         summary.startup_seconds = seconds_since(options.process_start);
       }
       after_step(step);
+      step_mark = Clock::now();
     }
     drain(true);
     close_window();
     if (throughput.empty() && measured.steps > 0) close_measured();
-    if (asked_to_stop) engine->run().control->finish_maximum("asking whether the run goes on");
+    stop.close();
+    if (progress.step == total_steps) summary.signal = 0;  // It ended as it would have without one.
     if (summary.signal != 0) finish_interrupted(first_step);
     if (first_step >= total_steps && val_sampler) run_validation();
     if (summary.signal == 0) refuse_useless_weights();

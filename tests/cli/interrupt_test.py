@@ -2,16 +2,19 @@
 """Signals that ask for an end: the run ends in order, says so, and goes on from there to the same bits."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import renai_cli  # noqa: E402
 
+FAULTS = Path(os.environ.get("RENAI_FILE_FAULTS", "/nonexistent"))
 LIMIT_SECONDS = 20
 
 
@@ -26,13 +29,13 @@ class InterruptTest(renai_cli.FolderTest):
         return ["train", "--data", self.data, "--model", "mlp", "--run-dir", self.folder / name, "--global-batch", 32, "--steps",
                 steps, "--lr-schedule", "constant", "--log-every", 1]
 
-    def start(self, ranks, before=None):
+    def start(self, ranks, before=None, more=(), env=None):
         """A long run, the first in its folder; returns when it has made a few steps."""
         for name in ("run", "whole"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         command = [renai_cli.renai()] if ranks == 1 else [renai_cli.SOURCE / "ci" / "mpiexec.sh", ranks, renai_cli.renai()]
-        process = subprocess.Popen([str(word) for word in [*command, *self.words("run", 10**6)]], env=renai_cli.environment(),
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, preexec_fn=before)
+        process = subprocess.Popen([str(word) for word in [*command, *self.words("run", 10**6), *more]],
+                                   env=env or renai_cli.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, preexec_fn=before)
         self.addCleanup(process.kill)
         self.wait_for_lines(4)
         return process
@@ -80,8 +83,7 @@ class InterruptTest(renai_cli.FolderTest):
         for rank in (0, 1):
             with self.subTest(rank=rank):
                 process = self.start(2)
-                place = json.loads((self.folder / "run" / "ranks.json").read_text())[rank]
-                subprocess.run(["kill", "-TERM", str(place["pid"])], check=True)
+                renai_cli.signal_ranks(self.folder / "run", signal.SIGTERM, [rank])
                 self.assertEqual(process.wait(LIMIT_SECONDS), 128 + signal.SIGTERM)
                 summary = self.summary()
                 self.assertEqual(summary["status"], "interrupted")
@@ -94,6 +96,31 @@ class InterruptTest(renai_cli.FolderTest):
         process.terminate()
         self.assertNotEqual(process.wait(LIMIT_SECONDS), 0)
         self.assertEqual(self.summary()["status"], "interrupted")
+
+    @unittest.skipUnless(FAULTS.exists(), "the library of failing files is not built")
+    def test_the_launcher_when_steps_are_long(self):
+        """The ranks agree within a step or two, not within a number of them, and save before they are killed."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=number):
+                slow = renai_cli.environment(LD_PRELOAD=str(FAULTS), SLOW="train-0")
+                process = self.start(2, more=["--global-batch", 8, "--loader-threads", 1], env=slow)
+                process.send_signal(number)
+                self.assertNotEqual(process.wait(LIMIT_SECONDS), 0)
+                summary = self.summary()
+                self.assertEqual(summary["status"], "interrupted")
+                self.assertTrue((self.folder / "run" / "checkpoints" / f"step-{summary['steps']:08}.h5").exists(), summary)
+
+    def test_weights_that_diverged_are_not_saved(self):
+        """They would be the newest checkpoint, and push out a good one."""
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                process = self.start(ranks, more=["--lr", "1e30", "--max-bad-steps", 10**9])
+                renai_cli.signal_ranks(self.folder / "run", signal.SIGTERM)
+                self.assertEqual(process.wait(LIMIT_SECONDS), 128 + signal.SIGTERM)
+                summary = self.summary()
+                self.assertEqual(summary["status"], "interrupted")
+                self.assertIn("no checkpoint was saved: the gradients of the last", summary["error"])
+                self.assertEqual(list((self.folder / "run" / "checkpoints").glob("*.h5")), [])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What scripted tests of the command line share: the program under test, ranks, small data sets, folders."""
 
 import gzip
+import json
 import os
 import struct
 import subprocess
@@ -34,6 +35,14 @@ def run(command, cwd=None, timeout=240, env=None):
 def on_ranks(ranks, *arguments, **keywords):
     """Runs renai with arguments on a number of ranks."""
     return run([SOURCE / "ci" / "mpiexec.sh", ranks, renai(), *arguments], **keywords)
+
+
+def signal_ranks(run_dir, number, ranks=None):
+    """Sends a signal to ranks of a run, by number; to all of them without `ranks`."""
+    places = json.loads((Path(run_dir) / "ranks.json").read_text())
+    for place in places:
+        if ranks is None or place["rank"] in ranks:
+            os.kill(place["pid"], number)
 
 
 def write_idx(folder, train=512, val=128, side=28, classes=10):

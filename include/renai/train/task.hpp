@@ -119,10 +119,10 @@ class DeepLearningTask {
   ~DeepLearningTask();
 
   /// Trains from `progress` to the end and returns the summary, which is also written to the run directory (with status
-  /// "failed" when an error ends the run). When a rank is interrupted, all ranks end at the same step: a rank alone at
-  /// the next one, several within two times kStepsInFlight; they save a checkpoint, and the status is "interrupted".
-  /// Errors: PeerError, DataError, UserError (diverged), ResourceError
-  /// (checkpoint, trace).
+  /// "failed" when an error ends the run). When a rank is interrupted, all ranks end at the same step (a rank alone at
+  /// the next one, several as StopQuestion says; a few later where gradients are not finite); they save a checkpoint,
+  /// unless gradients still are not finite, and the status is "interrupted".
+  /// Errors: PeerError, DataError, UserError (diverged), ResourceError (checkpoint, trace).
   Summary train(Progress progress);
   /// Exact validation of the present weights, without training.
   ValidationResult validate();
