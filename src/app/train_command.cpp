@@ -47,25 +47,6 @@ void link_latest(const std::filesystem::path& directory) {
     std::filesystem::create_directory_symlink(directory.filename(), link, ignored);
 }
 
-std::optional<std::filesystem::path> find_resume(const Recipe& recipe, World& world) {
-  if (recipe.resume == "no") return std::nullopt;
-  std::string found;
-  std::string problem;
-  if (world.rank() == 0) {
-    if (recipe.resume != "auto") {
-      found = recipe.resume;
-    } else {
-      std::vector<std::string> warnings;
-      if (const auto latest = CheckpointStore(recipe.run_dir).latest(&warnings)) found = latest->string();
-      for (const std::string& warning : warnings) world.log().warning(warning);
-      if (found.empty()) world.log().info("no checkpoint in " + recipe.run_dir + ": starting from the beginning");
-    }
-  }
-  found = world.control().broadcast(found, 0, "choosing the checkpoint to continue from");
-  if (found.empty()) return std::nullopt;
-  return found;
-}
-
 /// Files of a run among those of a data set could not be told apart, and the next run would move the data set aside.
 void refuse_data_directory(const Recipe& recipe) {
   if (recipe.run_dir.empty()) return;
@@ -97,11 +78,50 @@ struct StartState {
   bool continues = false;
 };
 
+/// With --resume auto, the newest checkpoint that all ranks can load: a damaged or unreadable one costs the steps since
+/// the one before, not the run.
+std::optional<StartState> load_automatic(const Recipe& recipe, World& world) {
+  std::string names;
+  std::vector<std::string> warnings;
+  if (world.rank() == 0) {
+    for (const auto& path : CheckpointStore(recipe.run_dir).candidates(&warnings)) names += path.string() + '\n';
+  }
+  names = world.control().broadcast(names, 0, "choosing the checkpoint to continue from");
+  std::vector<std::filesystem::path> candidates;
+  std::istringstream lines(names);
+  for (std::string line; std::getline(lines, line);) candidates.emplace_back(line);
+  const auto tell = [&] {
+    if (world.rank() != 0) return;
+    for (const std::string& warning : warnings) world.log().warning(warning);
+  };
+  const auto agree = [&world](const std::string& own) {
+    const std::vector<std::string> all = world.control().all_gather(own, "loading the checkpoint to continue from");
+    const auto first = std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+    return first == all.end() ? std::string() : *first;
+  };
+  std::optional<LoadedCheckpoint> loaded;
+  try {
+    loaded = load_newest(candidates, agree, &warnings);
+  } catch (const Error&) {
+    tell();
+    throw;
+  }
+  tell();
+  if (loaded) return StartState{loaded->file.string(), std::move(loaded->state), true};
+  if (world.rank() == 0) world.log().info("no checkpoint in " + recipe.run_dir + ": starting from the beginning");
+  return std::nullopt;
+}
+
 std::optional<StartState> load_start(const Recipe& recipe, World& world, const std::string& data_digest) {
-  if (const auto resume = find_resume(recipe, world)) {
-    require_named_file("--resume " + resume->string(), *resume, "use auto, no, or the path of a checkpoint");
-    StartState start{resume->string(), load_checkpoint(*resume), true};
-    require_same_run(recipe, start.state, start.file, data_digest);
+  std::optional<StartState> start;
+  if (recipe.resume == "auto") {
+    start = load_automatic(recipe, world);
+  } else if (recipe.resume != "no") {
+    require_named_file("--resume " + recipe.resume, recipe.resume, "use auto, no, or the path of a checkpoint");
+    start = StartState{recipe.resume, load_checkpoint(recipe.resume), true};
+  }
+  if (start) {
+    require_same_run(recipe, start->state, start->file, data_digest);
     return start;
   }
   if (recipe.init_from.empty()) return std::nullopt;
@@ -290,6 +310,7 @@ std::int64_t job_file_bytes(const Recipe& recipe, bool training) {
 Manifest open_splits(const Recipe& recipe, bool training, ReadMode mode, JobData& data) {
   const std::string val_directory = val_directory_of(recipe);
   if (training) data.train = Dataset::open(recipe.data, "train", mode);
+  require_named_folder("data set " + val_directory, val_directory, "name the folder that `renai pack` wrote");
   Manifest val_manifest = load_manifest(val_directory);
   if (val_manifest.find("val") != nullptr) {
     data.val = Dataset::open(val_directory, "val", mode);

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/checkpoint/state_dict.hpp"
 #include "renai/io/atomic_file.hpp"
 
@@ -28,46 +29,52 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Steps of all checkpoints, newest first.
+/// Steps of all checkpoints, newest first. Errors: ResourceError.
 std::vector<std::int64_t> list_steps(const std::filesystem::path& folder) {
   std::vector<std::int64_t> steps;
   std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
-    if (const auto step = step_of(entry.path().filename().string())) steps.push_back(*step);
+  std::filesystem::directory_iterator entry(folder, failure);
+  for (; !failure && entry != std::filesystem::directory_iterator{}; entry.increment(failure)) {
+    if (const auto step = step_of(entry->path().filename().string())) steps.push_back(*step);
   }
+  const bool absent = failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
+  if (failure && !absent) fail_reading("looking for checkpoints in " + folder.string(), failure.value());
   std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
 
-/// The step that a pointer file (`latest`, `best`) names; nothing when it is missing or names no checkpoint.
-std::optional<std::int64_t> read_pointer(const std::filesystem::path& path) {
+/// The step that a pointer file (`latest`, `best`) names; nothing when it is missing, names no checkpoint or cannot be
+/// read, of which `warnings` is told.
+std::optional<std::int64_t> read_pointer(const std::filesystem::path& path, std::vector<std::string>* warnings) {
   std::error_code failure;
-  if (!std::filesystem::exists(path, failure)) return std::nullopt;
-  std::string name = read_text(path);
+  if (!std::filesystem::exists(path, failure) && !failure) return std::nullopt;
+  std::string name;
+  try {
+    name = read_text(path);
+  } catch (const ResourceError& error) {
+    if (warnings != nullptr) warnings->push_back(path.string() + " cannot be read and is passed over: " + error.why());
+    return std::nullopt;
+  }
   while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' ')) name.pop_back();
   return step_of(name);
-}
-
-/// Whether the checkpoint can be loaded; the reason why not goes to `warnings`.
-bool is_sound(const std::filesystem::path& path, std::vector<std::string>* warnings) {
-  try {
-    static_cast<void>(load_checkpoint(path));
-    return true;
-  } catch (const DataError& error) {
-    if (warnings != nullptr) {
-      warnings->push_back("checkpoint " + path.string() + " is damaged and passed over: " + error.why());
-    }
-    return false;
-  }
 }
 
 /// Whether the file is a checkpoint that was damaged. One that the system will not give now may be sound.
 bool is_damaged(const std::filesystem::path& path) {
   try {
-    return !is_sound(path, nullptr);
+    static_cast<void>(load_checkpoint(path));
+    return false;
+  } catch (const DataError&) {
+    return true;
   } catch (const ResourceError&) {
     return false;
   }
+}
+
+constexpr std::string_view kDamaged = "is damaged", kUnreadable = "cannot be read";
+
+std::string problem_text(std::string_view kind, const Error& error) {
+  return std::string(kind) + " and passed over: " + error.why();
 }
 
 /// A checkpoint that cannot be removed costs space, nothing else.
@@ -84,7 +91,7 @@ std::filesystem::path CheckpointStore::save(std::int64_t step, const StateDict& 
   const std::filesystem::path path = folder / file_name(step);
   save_checkpoint(path, state);
   replace_text(folder / "latest", file_name(step) + "\n");
-  const auto best_step = read_pointer(folder / "best");
+  const auto best_step = read_pointer(folder / "best", nullptr);
   int kept = 1;  // The one just written.
   for (const std::int64_t other : list_steps(folder)) {
     if (other == step) continue;
@@ -107,16 +114,46 @@ void CheckpointStore::mark_best(const std::filesystem::path& checkpoint) const {
   replace_text(directory_ / "checkpoints" / "best", checkpoint.filename().string() + "\n");
 }
 
-std::optional<std::filesystem::path> CheckpointStore::latest(std::vector<std::string>* warnings) const {
+std::vector<std::filesystem::path> CheckpointStore::candidates(std::vector<std::string>* warnings) const {
   const std::filesystem::path folder = directory_ / "checkpoints";
-  const auto named = read_pointer(folder / "latest");
-  if (named && is_sound(folder / file_name(*named), warnings)) return folder / file_name(*named);
-  for (const std::int64_t step : list_steps(folder)) {
-    // Later steps than the named one are left over from an earlier run in the same directory.
-    if (named && step >= *named) continue;
-    if (is_sound(folder / file_name(step), warnings)) return folder / file_name(step);
+  const std::vector<std::int64_t> steps = list_steps(folder);
+  const auto named = read_pointer(folder / "latest", warnings);
+  if (named && std::find(steps.begin(), steps.end(), *named) == steps.end() && warnings != nullptr) {
+    warnings->push_back("checkpoint " + (folder / file_name(*named)).string() + " is the newest one and is missing");
   }
-  return std::nullopt;
+  std::vector<std::filesystem::path> found;
+  for (const std::int64_t step : steps) {
+    // Later steps than the named one are left over from an earlier run in the same directory.
+    if (!named || step <= *named) found.push_back(folder / file_name(step));
+  }
+  return found;
+}
+
+std::optional<LoadedCheckpoint> load_newest(std::span<const std::filesystem::path> candidates,
+                                            const AgreeOnProblem& agree, std::vector<std::string>* warnings) {
+  bool unreadable = false;
+  std::string first_problem;
+  for (const std::filesystem::path& path : candidates) {
+    LoadedCheckpoint loaded{path, {}};
+    std::string problem;
+    try {
+      loaded.state = load_checkpoint(path);
+    } catch (const DataError& error) {
+      problem = problem_text(kDamaged, error);
+    } catch (const ResourceError& error) {
+      problem = problem_text(kUnreadable, error);
+    }
+    problem = agree(problem);
+    if (problem.empty()) return loaded;
+    unreadable = unreadable || problem.starts_with(kUnreadable);
+    if (first_problem.empty()) first_problem = path.filename().string() + " " + problem;
+    if (warnings != nullptr) warnings->push_back("checkpoint " + path.string() + " " + problem);
+  }
+  if (candidates.empty()) return std::nullopt;
+  const std::string failed = "none of the checkpoints in " + candidates.front().parent_path().string() + " can be used";
+  if (unreadable)
+    throw ResourceError(failed, first_problem, "check the disk, the permissions or the network file system");
+  throw DataError(failed, first_problem, "copy a good one there, or remove that folder to start from the beginning");
 }
 
 }  // namespace renai

@@ -71,8 +71,11 @@ SealState check_seal(const std::filesystem::path& path) {
   std::ifstream file = open_file(path);
   std::array<char, kSealBytes> seal{};
   file.seekg(static_cast<std::streamoff>(size_bytes - kSealBytes));
-  if (!file.read(seal.data(), seal.size()))
+  errno = 0;
+  if (!file.read(seal.data(), seal.size())) {
+    if (errno != 0) fail_reading("reading " + path.string(), errno);
     throw DataError("reading " + path.string(), "its end cannot be read", "check the disk, or use another checkpoint");
+  }
   const std::string_view text(seal.data(), seal.size());
   if (!text.starts_with(kMagic)) return SealState::none;
   const std::string digest = digest_of(file, size_bytes - kSealBytes, path);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -44,12 +45,26 @@ class CheckpointStore {
   std::filesystem::path save(std::int64_t step, const StateDict& state, int keep) const;
   /// Points `best` at it: save() keeps that one.
   void mark_best(const std::filesystem::path& checkpoint) const;
-  /// Newest undamaged checkpoint; each damaged one passed over is reported through `warnings`.
-  std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings) const;
+  /// What a run can go on from, newest first; `warnings` takes what is lost already. Errors: ResourceError where the
+  /// system will not list them.
+  std::vector<std::filesystem::path> candidates(std::vector<std::string>* warnings) const;
 
  private:
   std::filesystem::path directory_;
 };
+
+struct LoadedCheckpoint {
+  std::filesystem::path file;
+  StateDict state;
+};
+/// Says whether all ranks could load a checkpoint: takes this rank's problem, empty for none, and returns that of the
+/// first rank that has one.
+using AgreeOnProblem = std::function<std::string(const std::string&)>;
+/// The first of `candidates` that every rank can load; each one passed over is reported with the reason through
+/// `warnings`. Nothing where there are no candidates. Errors: where none can be loaded, ResourceError if there is one
+/// that the system will not give, otherwise DataError.
+std::optional<LoadedCheckpoint> load_newest(std::span<const std::filesystem::path> candidates,
+                                            const AgreeOnProblem& agree, std::vector<std::string>* warnings);
 
 /// Consecutive features of a row that memory holds in the order H W C and files in the order C H W.
 struct FeaturePart {

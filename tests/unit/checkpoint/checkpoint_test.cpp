@@ -221,10 +221,17 @@ TEST(Checkpoint, WeightsOfAnotherProgramAtTheRoot) {
   EXPECT_THROW(load_checkpoint(folder / "empty.h5", false), DataError);
 }
 
+/// What a single rank goes on from.
+std::optional<fs::path> latest_of(const CheckpointStore& store, std::vector<std::string>* warnings) {
+  const auto own = [](const std::string& problem) { return problem; };
+  const auto loaded = load_newest(store.candidates(warnings), own, warnings);
+  return loaded ? std::optional<fs::path>(loaded->file) : std::nullopt;
+}
+
 TEST(Store, KeepsTheNewestAndTheBest) {
   const Folder folder;
   const CheckpointStore store(folder.path());
-  EXPECT_FALSE(store.latest(nullptr).has_value());
+  EXPECT_FALSE(latest_of(store, nullptr).has_value());
   const fs::path first = store.save(10, sample(), 2);
   EXPECT_EQ(first.filename(), "step-00000010.h5");
   store.mark_best(first);
@@ -234,7 +241,7 @@ TEST(Store, KeepsTheNewestAndTheBest) {
   EXPECT_TRUE(fs::exists(folder / "checkpoints/step-00000030.h5"));
   EXPECT_EQ(read_bytes(folder / "checkpoints/best"), "step-00000010.h5\n");
   std::vector<std::string> warnings;
-  EXPECT_EQ(store.latest(&warnings)->filename(), "step-00000040.h5");
+  EXPECT_EQ(latest_of(store, &warnings)->filename(), "step-00000040.h5");
   EXPECT_TRUE(warnings.empty());
   EXPECT_EQ(read_bytes(folder / "checkpoints/latest"), "step-00000040.h5\n");
 }
@@ -247,7 +254,7 @@ TEST(Store, DamagedNewestFallsBackLoudly) {
   const std::string bytes = read_bytes(newest);
   write_bytes(newest, bytes.substr(0, bytes.size() / 2));
   std::vector<std::string> warnings;
-  EXPECT_EQ(store.latest(&warnings)->filename(), "step-00000020.h5");
+  EXPECT_EQ(latest_of(store, &warnings)->filename(), "step-00000020.h5");
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("step-00000030.h5"), std::string::npos);
   fs::remove(newest);
@@ -255,8 +262,41 @@ TEST(Store, DamagedNewestFallsBackLoudly) {
   flipped[flipped.size() / 2] ^= 4;
   write_bytes(folder / "checkpoints/step-00000020.h5", flipped);
   warnings.clear();
-  EXPECT_EQ(store.latest(&warnings)->filename(), "step-00000010.h5");
+  EXPECT_EQ(latest_of(store, &warnings)->filename(), "step-00000010.h5");
   EXPECT_EQ(warnings.size(), 2u) << "the missing one and the damaged one";
+}
+
+TEST(Store, UnreadableNewestFallsBackLoudly) {
+  const Folder folder;
+  const CheckpointStore store(folder.path());
+  for (const std::int64_t step : {10, 20}) store.save(step, sample(static_cast<float>(step)), 9);
+  const fs::path newest = folder / "checkpoints/step-00000020.h5";
+  fs::remove(newest);
+  ASSERT_EQ(::mkfifo(newest.c_str(), 0600), 0);  // The system tells no size of a pipe.
+  std::vector<std::string> warnings;
+  EXPECT_EQ(latest_of(store, &warnings)->filename(), "step-00000010.h5");
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("step-00000020.h5 cannot be read and passed over: "), std::string::npos) << warnings[0];
+  write_bytes(folder / "checkpoints/step-00000010.h5", "torn");
+  EXPECT_THROW(latest_of(store, nullptr), ResourceError) << "the newest may be sound";
+  fs::remove(newest);
+  EXPECT_THROW(latest_of(store, nullptr), DataError);
+  fs::remove(folder / "checkpoints/step-00000010.h5");
+  EXPECT_FALSE(latest_of(store, nullptr).has_value());
+}
+
+TEST(Store, AllRanksTakeWhatAllCanLoad) {
+  const Folder folder;
+  const CheckpointStore store(folder.path());
+  for (const std::int64_t step : {10, 20}) store.save(step, sample(static_cast<float>(step)), 9);
+  std::vector<std::string> warnings, asked;
+  const auto agree = [&asked](const std::string& own) {
+    asked.push_back(own);
+    return asked.size() == 1 ? std::string("cannot be read and passed over: on another rank") : own;
+  };
+  EXPECT_EQ(load_newest(store.candidates(nullptr), agree, &warnings)->file.filename(), "step-00000010.h5");
+  EXPECT_EQ(asked, (std::vector<std::string>{"", ""}));
+  ASSERT_EQ(warnings.size(), 1u);
 }
 
 TEST(Store, LaterStepsOfAnEarlierRunAreNotTaken) {
@@ -265,7 +305,7 @@ TEST(Store, LaterStepsOfAnEarlierRunAreNotTaken) {
   store.save(90, sample(), 9);
   const fs::path own = store.save(10, sample(1.0f), 1);
   EXPECT_TRUE(fs::exists(own)) << "the one just written stays, whatever its step";
-  EXPECT_EQ(store.latest(nullptr)->filename(), "step-00000010.h5");
+  EXPECT_EQ(latest_of(store, nullptr)->filename(), "step-00000010.h5");
 }
 
 TEST(Store, ADamagedLaterStepDoesNotPushOutTheFallback) {
@@ -276,13 +316,13 @@ TEST(Store, ADamagedLaterStepDoesNotPushOutTheFallback) {
     const std::string bytes = read_bytes(folder / name);
     write_bytes(folder / name, bytes.substr(0, bytes.size() / 2));
   }
-  ASSERT_EQ(store.latest(nullptr)->filename(), "step-00000020.h5");
+  ASSERT_EQ(latest_of(store, nullptr)->filename(), "step-00000020.h5");
   store.save(25, sample(25.0f), 2);
   EXPECT_TRUE(fs::exists(folder / "checkpoints/step-00000020.h5")) << "the one that the run went back to";
   EXPECT_FALSE(fs::exists(folder / "checkpoints/step-00000010.h5"));
   const fs::path newest = store.save(45, sample(45.0f), 2);
   write_bytes(newest, "torn");
-  EXPECT_EQ(store.latest(nullptr).value_or("none").filename(), "step-00000025.h5");
+  EXPECT_EQ(latest_of(store, nullptr).value_or("none").filename(), "step-00000025.h5");
 }
 
 TEST(Store, ASoundLaterStepNeitherCountsNorGoes) {
@@ -312,9 +352,9 @@ TEST(Store, ALostPointerIsNoLoss) {
   store.save(10, sample(), 9);
   store.save(20, sample(), 9);
   write_bytes(folder / "checkpoints/latest", "nonsense");
-  EXPECT_EQ(store.latest(nullptr)->filename(), "step-00000020.h5");
+  EXPECT_EQ(latest_of(store, nullptr)->filename(), "step-00000020.h5");
   fs::remove(folder / "checkpoints/latest");
-  EXPECT_EQ(store.latest(nullptr)->filename(), "step-00000020.h5");
+  EXPECT_EQ(latest_of(store, nullptr)->filename(), "step-00000020.h5");
 }
 
 TEST(Layout, EveryPartOfARowIsTurnedAround) {
