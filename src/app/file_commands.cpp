@@ -3,6 +3,7 @@
 
 #include "commands.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/failures.hpp"
 #include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/checkpoint/state_dict.hpp"
@@ -12,13 +13,6 @@
 
 namespace renai {
 namespace {
-
-void require_exists(const std::filesystem::path& path) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) return;
-  if (error) fail_reading(path.string(), error.value());
-  throw UserError(path.string(), "no such file or directory", "check the path");
-}
 
 bool is_checkpoint(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path)) return false;
@@ -59,7 +53,7 @@ std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& r
 }  // namespace
 
 int command_inspect(const std::filesystem::path& path, bool json) {
-  require_exists(path);
+  require_named(path.string(), path, "check the path");
   std::string text;
   if (is_run_directory(path)) {
     text = summarize_run(path, json);
@@ -74,7 +68,7 @@ int command_inspect(const std::filesystem::path& path, bool json) {
 }
 
 int command_verify(const std::filesystem::path& path, bool adopt) {
-  require_exists(path);
+  require_named(path.string(), path, "check the path");
   if (is_run_directory(path) || is_checkpoint(path)) {
     const bool run = is_run_directory(path);
     const auto checkpoints = run ? checkpoints_of(path) : std::vector<std::filesystem::path>{path};
@@ -82,10 +76,14 @@ int command_verify(const std::filesystem::path& path, bool adopt) {
       throw DataError("verifying run " + path.string(), "it holds no checkpoint, so there is nothing to check",
                       "train it with --checkpoint-every, or name another run");
     }
+    Failures failures;
     for (const auto& checkpoint : checkpoints) {
-      load_checkpoint(checkpoint);
-      std::printf("%s: digest right\n", checkpoint.c_str());
+      failures.collect([&] {
+        load_checkpoint(checkpoint);
+        std::printf("%s: digest right\n", checkpoint.c_str());
+      });
     }
+    failures.raise("verifying run " + path.string(), "checkpoints");
     return 0;
   }
   if (adopt) adopt_dataset(path);

@@ -58,6 +58,11 @@ void require_named_file(const std::string& failed, const std::filesystem::path& 
     throw UserError(failed, "it is a pipe or a device, which ranks cannot all read", remedy);
 }
 
+void require_named(const std::string& failed, const std::filesystem::path& path, const std::string& remedy) {
+  struct stat status {};
+  if (!look_at(failed, path, status, remedy)) throw UserError(failed, "there is no such file or folder", remedy);
+}
+
 void require_named_folder(const std::string& failed, const std::filesystem::path& path, const std::string& remedy) {
   struct stat status {};
   if (!look_at(failed, path, status, remedy)) throw UserError(failed, "there is no such folder", remedy);

@@ -60,6 +60,8 @@ std::optional<ShardSummary> find_complete(const FolderPack& pack, const ShardPla
     }
   } catch (const DataError&) {
     // Damaged: it is made again.
+  } catch (const ResourceError&) {
+    // What cannot be read can be replaced.
   }
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 
 #include "image_tree.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/pack.hpp"
 #include "shard_file.hpp"
@@ -148,8 +149,7 @@ std::string print_shard(const Json& shard) {
 }  // namespace
 
 std::string inspect_dataset(const fs::path& path, bool json) {
-  if (!fs::exists(path))
-    throw UserError("inspecting " + path.string(), "there is no such file or folder", "check the path");
+  require_named("inspecting " + path.string(), path, "check the path");
   const bool set = fs::is_directory(path);
   const Json description = set ? describe_set(path) : describe_shard(path);
   if (json) return dump(description);

@@ -34,7 +34,9 @@ void check_options(const FolderOptions& folder, const PackOptions& options) {
 
 /// The next run, or the same one going on, would take a set in its input for a class.
 void require_apart(const fs::path& input, const fs::path& out) {
-  const fs::path inner = fs::weakly_canonical(out).lexically_relative(fs::weakly_canonical(input));
+  std::error_code unknown;  // What is wrong with a path is told by whoever uses it.
+  const fs::path below = fs::weakly_canonical(out, unknown), above = fs::weakly_canonical(input, unknown);
+  const fs::path inner = below.lexically_relative(above);
   if (inner.empty() || *inner.begin() == "..") return;
   throw UserError("--out " + out.string(), "it lies in the input folder " + input.string(),
                   "choose a folder beside the input");

@@ -166,12 +166,14 @@ void save_summary(const fs::path& shard, const std::string& key, const ShardSumm
 std::optional<ShardSummary> load_summary(const fs::path& shard, const std::string& key) {
   const fs::path path = shard.string() + std::string(kSummary);
   if (!fs::exists(path)) return std::nullopt;
-  const std::string text = read_text(path);
-  if (!text.starts_with(key + "\n")) return std::nullopt;
   try {
+    const std::string text = read_text(path);
+    if (!text.starts_with(key + "\n")) return std::nullopt;
     return parse_summary(text.substr(key.size() + 1));
   } catch (const DataError&) {
     return std::nullopt;
+  } catch (const ResourceError&) {
+    return std::nullopt;  // What cannot be read can be replaced.
   }
 }
 

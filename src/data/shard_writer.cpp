@@ -102,6 +102,8 @@ bool shard_is_complete(const std::filesystem::path& path, const PackSource& sour
            digest_content(shard, static_cast<std::int64_t>(source.classes.size())).hex() == summary.digest;
   } catch (const DataError&) {
     return false;  // Damaged: it is written again.
+  } catch (const ResourceError&) {
+    return false;  // What cannot be read can be replaced.
   }
 }
 

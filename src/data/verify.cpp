@@ -3,13 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <system_error>
 
 #include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/failures.hpp"
 #include "renai/base/file_error.hpp"
 #include "renai/data/pack.hpp"
 #include "renai/io/atomic_file.hpp"
@@ -135,50 +135,26 @@ std::string adopt_file(const fs::path& path, std::int64_t classes, const std::st
   return digest;
 }
 
-/// One error for all damaged shards; a single one is reported as it is.
-[[noreturn]] void fail_all(const fs::path& path, const std::vector<DataError>& damaged, std::size_t shards) {
-  if (damaged.size() == 1) throw damaged.front();
-  std::string why = std::to_string(damaged.size()) + " of " + std::to_string(shards) + " shards failed";
-  std::vector<std::string> remedies;
-  std::string remedy;
-  for (const DataError& error : damaged) {
-    why += "\n  " + error.failed() + ": " + error.why();
-    if (std::find(remedies.begin(), remedies.end(), error.remedy()) != remedies.end()) continue;
-    remedies.push_back(error.remedy());
-    remedy += (remedy.empty() ? "" : ", or ") + error.remedy();
-  }
-  throw DataError("verifying " + path.string(), why + "\n", remedy);
-}
-
-void require_exists(const fs::path& path) {
-  std::error_code error;
-  if (fs::exists(path, error)) return;
-  if (error) fail_reading("data set " + path.string(), error.value());
-  throw UserError("data set " + path.string(), "there is no such file or folder", "check the path");
-}
+void require_set(const fs::path& path) { require_named("data set " + path.string(), path, "check the path"); }
 
 }  // namespace
 
 std::string verify_dataset(const fs::path& path) {
-  require_exists(path);
+  require_set(path);
   if (!fs::is_directory(path)) return verify_file(ShardFile::open(path), kAnyClass, {});
   const Manifest manifest = load_manifest(path);
   std::string text;
-  std::vector<DataError> damaged;
-  std::size_t shards = 0;
+  Failures failures;
   for (const SplitInfo& split : manifest.splits) {
     for (const ShardInfo& info : split.shards) {
-      ++shards;
-      try {
+      failures.collect([&] {
         const ShardFile shard = ShardFile::open(path / info.file);
         shard.check_against(manifest, split.name, info);
         text += verify_file(shard, static_cast<std::int64_t>(manifest.classes.size()), info.digest);
-      } catch (const DataError& error) {
-        damaged.push_back(error);
-      }
+      });
     }
   }
-  if (!damaged.empty()) fail_all(path, damaged, shards);
+  failures.raise("verifying " + path.string(), "shards");
   for (const SplitInfo& split : manifest.splits) {
     if (split.samples() > 0) continue;
     throw DataError("verifying split '" + split.name + "' of data set " + path.string(),
@@ -189,7 +165,7 @@ std::string verify_dataset(const fs::path& path) {
 }
 
 void adopt_dataset(const fs::path& path) {
-  require_exists(path);
+  require_set(path);
   if (!fs::is_directory(path)) {
     adopt_file(path, kAnyClass, {});
     return;

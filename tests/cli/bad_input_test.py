@@ -223,6 +223,16 @@ class BadInputTest(renai_cli.FolderTest):
         self.refuses(4, ["file"], "train", "--data", self.data, "--run-dir", self.folder / "file" / "run", "--steps", 1,
                      "--global-batch", 32)
 
+    def test_names_that_no_file_can_have(self):
+        name = "n" * 300
+        for words in (["inspect", name], ["verify", name], ["verify", "--adopt", name], ["trace-diff", name, name],
+                      ["eval", "--checkpoint", name, "--data", self.data], ["bench", "data", name],
+                      *(["pack", kind, name, "--out", self.folder / "out"] for kind in ("idx", "cifar", "hdf5", "folder"))):
+            self.refuses(2, [name], *words, ranks=(1,))
+        self.train(2, [name], data=name, ranks=(1,))
+        for option in ("--val-data", "--config", "--init-from", "--resume"):
+            self.train(2, [name], option, name, ranks=(1,))
+
     def test_checkpoints(self):
         (self.folder / "no.h5").write_text("no HDF5")
         self.train(2, ["--resume yes; there is no such file; use auto, no, or"], "--resume", "yes", ranks=(1, 2))

@@ -15,6 +15,8 @@ namespace renai {
 /// What the command line names. Errors: UserError "failed; there is no such file; remedy", or that it is a folder,
 /// a pipe or a device; ResourceError where the system will not say.
 void require_named_file(const std::string& failed, const std::filesystem::path& path, const std::string& remedy);
+/// The same of a file or a folder.
+void require_named(const std::string& failed, const std::filesystem::path& path, const std::string& remedy);
 /// The same of a folder.
 void require_named_folder(const std::string& failed, const std::filesystem::path& path, const std::string& remedy);
 

@@ -55,6 +55,12 @@ TEST(FileError, ANameThatIsWrongIsTheUsers) {
   for (const char* name : {"none", "file", "file/below", "loop"}) {
     EXPECT_EQ(kind_of([&] { directory(folder / name); }), ErrorKind::user) << name;
   }
+  const auto either = [](const fs::path& path) { require_named("what it was for", path, "do"); };
+  for (const fs::path& path : {folder, folder / "file", folder / "pipe"}) either(path);
+  for (const fs::path& path :
+       {folder / "none", folder / "file/below", folder / "loop", folder / std::string(300, 'n'), fs::path()}) {
+    EXPECT_EQ(kind_of([&] { either(path); }), ErrorKind::user) << path;
+  }
   fs::remove_all(folder);
 }
 
