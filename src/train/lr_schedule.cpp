@@ -4,10 +4,12 @@
 #include <charconv>
 #include <cmath>
 #include <numbers>
+#include <sstream>
 #include <string_view>
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/text.hpp"
 
 namespace renai {
 namespace {
@@ -154,6 +156,57 @@ double one_cycle(const Recipe& r, const Moment& m) {
 
 double piecewise(const Recipe& r, const Moment& m) { return r.lr * factor_at(r.lr_points, m.epoch()); }
 
+/// Options that only some schedules read.
+struct OwnOption {
+  std::string_view name;
+  std::vector<std::string> schedules;
+};
+
+const std::vector<OwnOption>& own_options() {
+  static const std::vector<OwnOption> kOptions{{"lr-step-epochs", {"step"}},
+                                               {"lr-gamma", {"step", "multistep", "exponential"}},
+                                               {"lr-milestones", {"multistep"}},
+                                               {"lr-power", {"polynomial"}},
+                                               {"lr-min", {"polynomial", "cosine", "cosine-restarts", "wsd"}},
+                                               {"lr-cycle-epochs", {"cosine-restarts"}},
+                                               {"lr-cycle-mult", {"cosine-restarts"}},
+                                               {"lr-decay-epochs", {"wsd"}},
+                                               {"lr-pct-start", {"onecycle"}},
+                                               {"lr-div-factor", {"onecycle"}},
+                                               {"lr-final-div-factor", {"onecycle"}},
+                                               {"lr-points", {"piecewise"}}};
+  return kOptions;
+}
+
+/// The values of those options, in the order of own_options().
+std::vector<std::string> own_values(const Recipe& recipe) {
+  std::vector<std::string> values(own_options().size());
+  Recipe::visit(recipe, [&](const char* key, const auto& value, const char*, bool) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (own_options()[i].name != key) continue;
+      std::ostringstream text;
+      text << value;
+      values[i] = text.str();
+    }
+  });
+  return values;
+}
+
+/// A value that is not the default and would change nothing is a misunderstanding.
+void refuse_unused(const Recipe& recipe) {
+  const std::vector<std::string> given = own_values(recipe), defaults = own_values(Recipe{});
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const OwnOption& option = own_options()[i];
+    const auto& readers = option.schedules;
+    if (given[i] == defaults[i] || std::find(readers.begin(), readers.end(), recipe.lr_schedule) != readers.end()) {
+      continue;
+    }
+    throw UserError("--" + std::string(option.name) + " " + given[i],
+                    "it has no meaning for --lr-schedule " + recipe.lr_schedule,
+                    "leave it out, or use --lr-schedule " + join(readers, " or "));
+  }
+}
+
 struct Schedule {
   const char* name;
   double (*rate)(const Recipe&, const Moment&);
@@ -234,6 +287,7 @@ void verify_schedule(const Recipe& r) {
       last = point.epoch;
     });
   }
+  refuse_unused(r);
 }
 
 }  // namespace renai

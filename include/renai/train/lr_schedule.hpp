@@ -42,7 +42,8 @@ std::vector<std::string> lr_schedule_names();
 /// al., "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations", 2024.
 float learning_rate(const Recipe& recipe, std::int64_t step, std::int64_t total_steps, std::int64_t batches);
 
-/// The lists --lr-milestones and --lr-points: written as they should be, and given where the schedule needs them.
+/// The lists --lr-milestones and --lr-points: written as they should be, and given where the schedule needs them. No
+/// option but of this schedule has another value than its default.
 /// Errors: UserError.
 void verify_schedule(const Recipe& recipe);
 
