@@ -1,6 +1,7 @@
 // User models: TOML text to ModelSpec.
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -53,7 +54,8 @@ class ModelParser {
   ModelSpec spec_;
   std::string last_{kNetworkInput};
   std::set<std::string, std::less<>> names_;
-  std::vector<std::int64_t> lines_;  ///< Of each layer of spec_.
+  std::map<std::string, std::string, std::less<>> outputs_;  ///< Of blocks and groups that were read: their last layer.
+  std::vector<std::int64_t> lines_;                          ///< Of each layer of spec_.
 };
 
 std::vector<std::string> type_names() {
@@ -112,12 +114,20 @@ void ModelParser::read_list(const toml::array& list, const Scope& scope) {
 void ModelParser::read_entry(const toml::table& table, const std::string& name, const Scope& scope) {
   const toml::node* type_node = table.get("type");
   if (type_node == nullptr) {
-    if (table.get("layers") != nullptr) return read_group(table, name, scope);
+    if (table.get("layers") != nullptr) {
+      read_group(table, name, scope);
+      outputs_[scope.path(name)] = last_;
+      return;
+    }
     reader_.fail(TomlReader::line(table), "type", "the key is missing",
                  "a layer needs a type; a group needs a list of layers");
   }
   const std::string type = reader_.text(*type_node, "type");
-  if (type == "residual") return read_residual(table, name, scope);
+  if (type == "residual") {
+    read_residual(table, name, scope);
+    outputs_[scope.path(name)] = last_;
+    return;
+  }
   const auto kind = find_layer_kind(type);
   if (!kind) {
     const std::vector<std::string> known = type_names();
@@ -140,7 +150,9 @@ void ModelParser::read_group(const toml::table& table, const std::string& name, 
   if (repeat_node == nullptr) return read_list(list, inner_scope(table, name, scope));
   const std::int64_t repeat = reader_.integer(*repeat_node, "repeat", 1, kMaxRepeat);
   for (std::int64_t i = 0; i < repeat; ++i) {
-    read_list(list, inner_scope(table, name + "." + std::to_string(i), scope));
+    const std::string one = name + "." + std::to_string(i);
+    read_list(list, inner_scope(table, one, scope));
+    outputs_[scope.path(one)] = last_;
   }
 }
 
@@ -202,9 +214,11 @@ std::string ModelParser::resolve_input(const toml::node& at, const std::string& 
   for (const Scope* level = &scope; level != nullptr; level = level->outer) {
     const std::string path = level->path(input);
     if (names_.contains(path)) return path;
+    if (const auto block = outputs_.find(path); block != outputs_.end()) return block->second;
   }
   std::vector<std::string> known{std::string(kNetworkInput), std::string(kPrevious)};
   known.insert(known.end(), names_.begin(), names_.end());
+  for (const auto& block : outputs_) known.push_back(block.first);
   reader_.fail(TomlReader::line(at), "inputs", "no earlier layer is named '" + input + "'", suggest_name(input, known));
 }
 

@@ -232,6 +232,38 @@ type = "linear"
   EXPECT_EQ(to_toml(parse_model(text, "again")), text);
 }
 
+TEST(Toml, NamesOfBlocksStandForTheirOutputs) {
+  const ModelSpec spec = parse_model(R"(
+name = "skips"
+[[layers]]
+name = "stage"
+repeat = 2
+layers = [
+  {name = "a", type = "relu"},
+  {name = "block", type = "residual", layers = [{name = "tanh", type = "tanh"}]},
+  {name = "plain", type = "residual", activation = "none", layers = [{name = "tanh", type = "tanh"}]},
+  {name = "sum", type = "add", inputs = ["block", "plain"]},
+]
+[[layers]]
+name = "group"
+layers = [{type = "silu"}, {name = "a", type = "relu", inputs = ["stage.0"]}]
+[[layers]]
+name = "end"
+type = "concat"
+inputs = ["stage", "stage.0", "stage.0.block", "group"]
+[[layers]]
+name = "near"
+type = "concat"
+inputs = ["group", "group.0", "end"]
+)",
+                                     "skips.toml");
+  EXPECT_EQ(at(spec, "stage.0.sum").inputs, (Names{"stage.0.block.relu", "stage.0.plain.add"}));
+  EXPECT_EQ(at(spec, "stage.1.sum").inputs, (Names{"stage.1.block.relu", "stage.1.plain.add"}));
+  EXPECT_EQ(at(spec, "group.a").inputs, Names{"stage.0.sum"});
+  EXPECT_EQ(at(spec, "end").inputs, (Names{"stage.1.sum", "stage.0.sum", "stage.0.block.relu", "group.a"}));
+  EXPECT_EQ(at(spec, "near").inputs, (Names{"group.a", "group.0", "end"}));
+}
+
 TEST(Toml, LoadModelReadsAFile) {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("renai_model_" + std::to_string(::getpid()) + ".toml");
