@@ -71,7 +71,17 @@ struct Content {
   Spool spool;
   std::vector<std::int32_t> labels;
   std::vector<std::uint64_t> offsets{0};
+  std::string first;  ///< Path of the first image.
 };
+
+void add_measures(const StoredImage& image, ShardSummary& summary) {
+  if (!image.measured) return;
+  summary.units += std::uint64_t{1} << 16;
+  for (std::size_t c = 0; c < 3; ++c) {
+    summary.sum[c] += image.mean[c];
+    summary.square_sum[c] += image.square_mean[c];
+  }
+}
 
 void take_image(const FolderPack& pack, const std::string& path, std::int32_t label, const StoredImage& image,
                 Content& content, ShardSummary& summary) {
@@ -83,18 +93,14 @@ void take_image(const FolderPack& pack, const std::string& path, std::int32_t la
     summary.refused.push_back(printable(path) + "\t" + printable(image.refusal));
     return;
   }
+  if (content.labels.empty()) content.first = path;
   content.spool.append(image.bytes);
   content.labels.push_back(label);
   content.offsets.push_back(static_cast<std::uint64_t>(content.spool.size()));
   ++summary.samples;
   ++summary.samples_by_class[label];
   summary.encoded_here += image.encoded_here ? 1 : 0;
-  if (!image.measured) return;
-  summary.units += std::uint64_t{1} << 16;
-  for (std::size_t c = 0; c < 3; ++c) {
-    summary.sum[c] += image.mean[c];
-    summary.square_sum[c] += image.square_mean[c];
-  }
+  add_measures(image, summary);
 }
 
 void read_images(const FolderPack& pack, const ShardPlan& plan, const Advance& advance, Content& content,
@@ -114,6 +120,9 @@ void read_images(const FolderPack& pack, const ShardPlan& plan, const Advance& a
     advance(1);
     take_image(pack, list.path(plan.first + i), list.label(plan.first + i), image, content, summary);
   });
+  // Where all images chosen for the statistics were left out, another one stands for them.
+  if (plan.split != 0 || summary.units > 0 || summary.samples == 0 || summary.refused.empty()) return;
+  add_measures(readers[0]->read(pack.input / content.first, true), summary);
 }
 
 ContentDigest begin_digest(const FolderPack& pack, const Content& content) {
@@ -170,7 +179,7 @@ ShardSummary make_folder_shard(const FolderPack& pack, const ShardPlan& plan, co
   }
   ShardSummary summary;
   summary.digest = "none";
-  Content content{Spool(pack.out), {}, {0}};
+  Content content{Spool(pack.out), {}, {0}, {}};
   read_images(pack, plan, advance, content, summary);
   if (summary.samples > 0) write_folder_shard(pack, plan, advance, content, summary);
   save_summary(pack.out / plan.file, key, summary);

@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "../../../src/data/folder_shard.hpp"
 #include "../../../src/data/image_error.hpp"
 #include "../../../src/data/image_file.hpp"
 #include "../../../src/data/image_tree.hpp"
@@ -236,6 +237,28 @@ TEST(PackFolder, ABadFileEndsAllThreadsAndIsNamed) {
   EXPECT_EQ(pack_folder(folder / "in", options, options_for(folder / "o", 3)).splits[0].samples(), 39);
   EXPECT_THAT(slurp(folder / "o/skipped.txt"), HasSubstr("class 1/9.jpg\tit is damaged"));
   EXPECT_FALSE(fs::exists(folder / "o/.packing"));
+}
+
+/// Of a large set every second image or fewer make the statistics, and all of these may be the bad ones.
+TEST(PackFolder, StatisticsAreOfImagesThatCouldBeUsed) {
+  const Folder folder;
+  write_tree(folder / "in", 4);
+  spill(folder / "in/class 0/0.jpg", "");
+  spill(folder / "in/class 0/2.jpg", "");
+  FolderPack pack;
+  pack.input = folder / "in";
+  pack.out = folder.path();
+  pack.goal = {true, 8};
+  pack.split_names = {"train"};
+  pack.splits.push_back(list_images(pack.input).train.select({0, 1, 2, 3}));
+  pack.classes = 2;
+  pack.skip_bad = true;
+  pack.measured_every = 2;
+  const ShardSummary summary = make_folder_shard(pack, {0, 0, 1, 0, 4, "train.h5"}, [](std::int64_t) {});
+  EXPECT_EQ(summary.samples, 2);
+  EXPECT_EQ(summary.refused.size(), 2u);
+  EXPECT_EQ(summary.units, std::uint64_t{1} << 16) << "one image";
+  EXPECT_GT(summary.sum[0], 0u);
 }
 
 /// All shards are made, but not the manifest.
