@@ -11,6 +11,7 @@
 
 #include "image_error.hpp"
 #include "jpeg_encoder.hpp"
+#include "orientation.hpp"
 #include "png_image.hpp"
 #include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
@@ -173,7 +174,7 @@ struct ImageFileReader::Impl {
   Impl(const ImageGoal& wanted, ImageRooms& shared) : goal(wanted), rooms(&shared) {}
 
   /// No smaller than `least` on the shorter side, where the image is not smaller itself. The image is in the room for
-  /// pixels until `use(image)` has returned.
+  /// pixels until `use(image, picture)` has returned.
   template <typename Use>
   void decode_jpeg(std::span<const std::byte> bytes, std::int64_t least, Use&& use) {
     const ImageSize size = decoder.open(bytes);
@@ -186,7 +187,8 @@ struct ImageFileReader::Impl {
     RgbImage image{scale.region.h, scale.region.w, {}};
     image.pixels.resize(static_cast<std::size_t>(3 * image.h * image.w));
     decoder.decode(whole, all, reinterpret_cast<std::byte*>(image.pixels.data()), 3 * image.w);
-    use(image);
+    const Turn turn = turn_of(decoder.orientation());
+    use(image, Picture{size, scale.eighths, turn.mirrored_y, turn.mirrored_x});
   }
 
   StoredImage make(const std::filesystem::path& path, bool measure) {
@@ -207,7 +209,7 @@ struct ImageFileReader::Impl {
       stored.bytes = encode_jpeg(decode_png(stored.bytes));
       stored.encoded_here = true;
     }
-    decode_jpeg(stored.bytes, measure ? goal.size : 1, [&](const RgbImage& image) {
+    decode_jpeg(stored.bytes, measure ? goal.size : 1, [&](const RgbImage& image, const Picture&) {
       if (measure) measure_pixels(image, stored);
     });
     return stored;
@@ -221,8 +223,9 @@ struct ImageFileReader::Impl {
       const Place place(rooms->pixels, 7 * size.h * size.w);
       image = resize_and_crop(decode_png(stored.bytes), goal.size);
     } else {
-      decode_jpeg(stored.bytes, 2 * goal.size,
-                  [&](const RgbImage& decoded) { image = resize_and_crop(decoded, goal.size); });
+      decode_jpeg(stored.bytes, 2 * goal.size, [&](const RgbImage& decoded, const Picture& picture) {
+        image = resize_and_crop(decoded, picture, goal.size);
+      });
     }
     measure_pixels(image, stored);
     stored.bytes.resize(image.pixels.size());

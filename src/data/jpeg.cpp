@@ -189,6 +189,8 @@ ImageSize JpegDecoder::open(std::span<const std::byte> bytes) {
   return is_transposed(self.orientation) ? ImageSize{stored.w, stored.h} : stored;
 }
 
+int JpegDecoder::orientation() const { return impl_->orientation; }
+
 ImageSize JpegDecoder::decode(const PixelBox& box, const DecodeGoal& goal, std::byte* out, std::int64_t row_bytes) {
   Impl& self = *impl_;
   RENAI_CHECK(self.opened, "an image was opened");

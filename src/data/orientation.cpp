@@ -24,10 +24,7 @@ struct Tiff {
 
 constexpr std::uint32_t kOrientationTag = 0x0112, kShort = 3;
 
-/// Orientations as what a stored pixel's place becomes: exchanged, then mirrored in what is seen.
-struct Turn {
-  bool transposed, mirrored_y, mirrored_x;
-};
+}  // namespace
 
 Turn turn_of(int orientation) {
   switch (orientation) {
@@ -41,8 +38,6 @@ Turn turn_of(int orientation) {
     default: return {false, false, false};
   }
 }
-
-}  // namespace
 
 int exif_orientation(std::span<const std::uint8_t> marker) {
   constexpr char kExif[] = {'E', 'x', 'i', 'f', 0, 0};

@@ -15,6 +15,13 @@ int exif_orientation(std::span<const std::uint8_t> marker);
 /// Orientations 5 to 8 exchange rows and columns.
 constexpr bool is_transposed(int orientation) { return orientation >= 5; }
 
+/// An orientation as what a stored pixel's place becomes: exchanged, then mirrored in what is seen.
+struct Turn {
+  bool transposed, mirrored_y, mirrored_x;
+};
+
+Turn turn_of(int orientation);
+
 /// A box of the image as it is seen, in stored pixels. `seen` is the image's size as seen.
 PixelBox stored_box(int orientation, const ImageSize& seen, const PixelBox& box);
 

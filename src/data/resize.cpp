@@ -14,15 +14,26 @@ struct Taps {
   std::vector<std::int32_t> weights;
 };
 
-/// Taps of result pixels [begin, begin + count) of a line of `from` pixels resized to `to`.
-std::vector<Taps> make_taps(std::int64_t from, std::int64_t to, std::int64_t begin, std::int64_t count) {
-  const double scale = static_cast<double>(from) / static_cast<double>(to);
+/// A line of pixels: how many widths of a pixel its picture has, and how many of them lie before the first one.
+struct Line {
+  std::int64_t pixels = 0;
+  double extent = 0, before = 0;
+};
+
+Line make_line(std::int64_t pixels, std::int64_t picture, int eighths, bool mirrored) {
+  const double extent = static_cast<double>(picture * eighths) / 8;
+  return {pixels, extent, mirrored ? extent - static_cast<double>(pixels) : 0};
+}
+
+/// Taps of result pixels [begin, begin + count) of a line resized to `to`.
+std::vector<Taps> make_taps(const Line& line, std::int64_t to, std::int64_t begin, std::int64_t count) {
+  const double scale = line.extent / static_cast<double>(to);
   const double width = std::max(scale, 1.0);
   std::vector<Taps> all;
   for (std::int64_t i = begin; i < begin + count; ++i) {
-    const double centre = (static_cast<double>(i) + 0.5) * scale;
+    const double centre = (static_cast<double>(i) + 0.5) * scale - line.before;
     const std::int64_t first = std::max<std::int64_t>(0, std::llround(centre - width));
-    const std::int64_t end = std::min<std::int64_t>(from, std::llround(centre + width));
+    const std::int64_t end = std::min<std::int64_t>(line.pixels, std::llround(centre + width));
     std::vector<double> weights;
     double sum = 0;
     for (std::int64_t at = first; at < end; ++at) {
@@ -57,11 +68,17 @@ void apply(const Taps& taps, const std::uint8_t* line, std::int64_t step, std::u
 }  // namespace
 
 RgbImage resize_and_crop(const RgbImage& image, std::int64_t size) {
-  const std::int64_t shorter = std::min(image.h, image.w);
-  const std::int64_t full_h = std::max(size, image.h * size / shorter),
-                     full_w = std::max(size, image.w * size / shorter);
-  const std::vector<Taps> columns = make_taps(image.w, full_w, (full_w - size) / 2, size);
-  const std::vector<Taps> rows = make_taps(image.h, full_h, (full_h - size) / 2, size);
+  return resize_and_crop(image, {{image.h, image.w}}, size);
+}
+
+RgbImage resize_and_crop(const RgbImage& image, const Picture& picture, std::int64_t size) {
+  const auto [h, w] = picture.size;
+  const std::int64_t shorter = std::min(h, w);
+  const std::int64_t full_h = std::max(size, h * size / shorter), full_w = std::max(size, w * size / shorter);
+  const Line across = make_line(image.w, w, picture.eighths, picture.mirrored_x);
+  const Line down = make_line(image.h, h, picture.eighths, picture.mirrored_y);
+  const std::vector<Taps> columns = make_taps(across, full_w, (full_w - size) / 2, size);
+  const std::vector<Taps> rows = make_taps(down, full_h, (full_h - size) / 2, size);
   // Rows that the result needs, resized in width.
   const std::int64_t top = rows.front().first;
   const std::int64_t bottom = rows.back().first + static_cast<std::int64_t>(rows.back().weights.size());

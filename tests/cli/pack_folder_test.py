@@ -12,7 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy
-from PIL import Image
+from PIL import Image, ImageOps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import renai_cli  # noqa: E402
@@ -169,6 +169,27 @@ class PackFolderTest(renai_cli.FolderTest):
         pixels = numpy.stack([kept for _, kept in samples]).astype(float)
         numpy.testing.assert_allclose(manifest["mean"], pixels.mean(axis=(0, 1, 2)), atol=1e-4)
         numpy.testing.assert_allclose(manifest["std"], pixels.std(axis=(0, 1, 2)), atol=1e-3)
+
+    def test_raw_pixels_of_jpeg_files_decoded_smaller_stay_in_place(self):
+        """77 x 131 pixels are 48.125 x 81.875 at five eighths: rounding that would move what is seen by half a pixel."""
+        rows, columns = numpy.indices((77, 131)) // 8
+        board = numpy.where((rows + columns) % 2, 200, 40).astype(numpy.uint8)
+        pixels = numpy.stack([board, 255 - board, picture(6, 77, 131, 1)[:, :, 0]], axis=-1)
+        size, expected = 24, []
+        (self.folder / "in/all").mkdir(parents=True)
+        for orientation in range(1, 9):
+            data = jpeg_bytes(Image.fromarray(pixels), subsampling=0, quality=95, exif=exif(orientation))
+            (self.folder / f"in/all/{orientation}.jpg").write_bytes(data)
+            image = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+            full = (image.width * size // 77, image.height * size // 77)
+            left, top = (full[0] - size) // 2, (full[1] - size) // 2
+            image = image.resize(full, Image.BILINEAR).crop((left, top, left + size, top + size))
+            expected.append(numpy.asarray(image).astype(int))
+        self.succeeds(self.pack("in", "--out", "out", "--order", "sorted", "--encoding", "raw", "--size", size))
+        for orientation, (kept, (_, found)) in enumerate(zip(expected, stored(self.folder / "out", "train")), 1):
+            error = abs(kept - found)
+            self.assertLess(error.mean(), 2, f"orientation {orientation}")
+            self.assertLess(error.max(), 20, f"orientation {orientation}")
 
     def test_statistics_of_jpeg_sets(self):
         write_tree(self.folder / "in")

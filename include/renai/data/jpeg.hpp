@@ -51,6 +51,8 @@ class JpegDecoder {
 
   /// Reads the header. `bytes` must live until the image is decoded. Errors: JpegError.
   ImageSize open(std::span<const std::byte> bytes);
+  /// EXIF orientation of the image last opened, 1 to 8.
+  int orientation() const;
   /// Decodes a box of the image just opened, once. Row r of the region is put at out + r * row_bytes, 3 bytes a pixel.
   /// Returns the region's size: box and goal as in choose_scale(). Errors: JpegError.
   ImageSize decode(const PixelBox& box, const DecodeGoal& goal, std::byte* out, std::int64_t row_bytes);

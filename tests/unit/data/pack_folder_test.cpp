@@ -159,6 +159,21 @@ TEST(Resize, IsTheMeanWhereItShrinksByWholePixels) {
   EXPECT_EQ(resize_and_crop(wide, 8).pixels, std::vector<std::uint8_t>(192, 7)) << "a flat image stays flat";
 }
 
+TEST(Resize, APartOfAPixelKeepsItsPlace) {
+  // A picture of 20 x 20 at an eighth is 2.5 pixels wide, of which the image has two.
+  const RgbImage image{2, 2, {0, 0, 0, 160, 160, 160, 0, 0, 0, 160, 160, 160}};
+  const auto middle = [&image](const Picture& picture) {
+    const RgbImage one = resize_and_crop(image, picture, 1);
+    EXPECT_EQ(one.pixels.size(), 3u);
+    return static_cast<int>(one.pixels.front());
+  };
+  EXPECT_EQ(middle({{2, 2}}), 80);
+  // Its middle lies at 1.25, or at 0.75 when the part that is missing is the first: weights 0.7 and 0.9.
+  EXPECT_EQ(middle({{20, 20}, 1, false, false}), 90);
+  EXPECT_EQ(middle({{20, 20}, 1, false, true}), 70);
+  EXPECT_EQ(middle({{20, 20}, 1, true, false}), 90);
+}
+
 /// A tree with two classes of JPEG and PNG files.
 void write_tree(const fs::path& root, int images) {
   for (int c = 0; c < 2; ++c) {
