@@ -78,6 +78,8 @@ Type make_type(DType dtype) {
 }
 
 ElementType classify(hid_t file_type) {
+  // h5py stores booleans as an enumeration of bytes; the library reads enumerations as their numbers.
+  if (H5Tget_class(file_type) == H5T_ENUM) return classify(own<Type>(H5Tget_super(file_type)).get());
   ElementType element;
   const H5T_class_t kind = H5Tget_class(file_type);
   const size_t size_bytes = H5Tget_size(file_type);

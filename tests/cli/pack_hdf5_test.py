@@ -69,7 +69,15 @@ class PackHdf5Test(renai_cli.FolderTest):
         self.check(self.pack({"a/x": images, "a/y": labels.astype("f4")}, "--images", "a/x", "--labels", "a/y"), images, labels)
         hot = numpy.eye(CLASSES + 2, dtype="f4")[labels]
         self.check(self.pack({"images": images, "labels": hot}), images, labels)
+        self.check(self.pack({"images": images, "labels": hot.astype(bool)}), images, labels)
         self.assertEqual(len(json.loads((self.out / "manifest.json").read_text())["classes"]), CLASSES + 2)
+
+    def test_booleans_and_enumerations_are_their_numbers(self):
+        images, labels = make_images()
+        bits = images[:, :, :, :1] > 127
+        self.check(self.pack({"images": bits, "labels": labels > 1}), bits.astype("u1"), (labels > 1).astype(int))
+        named = h5py.enum_dtype({f"kind {i}": i for i in range(CLASSES)}, basetype=">i2")
+        self.check(self.pack({"images": images, "labels": (labels, {"dtype": named})}), images, labels)
 
     def test_floating_point_scales(self):
         images, labels = make_images()
