@@ -10,6 +10,7 @@
 #include "packing.hpp"
 #include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/data/sampler.hpp"
 #include "renai/io/checksum.hpp"
 
@@ -185,6 +186,7 @@ std::vector<std::string> names_of_classes(const ImageTree& tree) {
 
 Manifest pack_folder(const fs::path& input, const FolderOptions& folder, const PackOptions& options) {
   check_options(folder, options);
+  require_named_folder("input " + printable(input.string()), input, "name the folder of the classes");
   require_apart(input, options.out);
   ImageTree tree = list_images(input);
   tell_what_is_left_out(tree, options);

@@ -310,6 +310,7 @@ class PackFolderTest(renai_cli.FolderTest):
         (self.folder / "flat").mkdir()
         self.fails(self.pack("flat", "--out", "flat-out"), 3, "no folders of classes")
         self.fails(self.pack("nowhere", "--out", "no-out"), 2, "there is no such folder")
+        self.fails(self.pack("", "--out", "no-out"), 2, "input ; there is no such folder")
         write_tree(self.folder / "two/train", classes=1, images=2)
         write_tree(self.folder / "two/test", classes=2, images=1)
         self.fails(self.pack("two", "--out", "two-out"), 3, "two/test/class_1", "no training images of such a class")

@@ -67,7 +67,10 @@ TEST(AtomicFile, NamesPathAndReason) {
   EXPECT_THAT(message_of<DataError>([&] { static_cast<void>(read_text(folder.path())); }), HasSubstr("folder"));
   testing::spill(folder / "file", "x");
   EXPECT_THAT(message_of<ResourceError>([&] { require_writable_directory(folder / "file"); }),
-              HasSubstr("cannot be written"));
+              AllOf(HasSubstr("cannot be written"), HasSubstr("is in the way")));
+  fs::create_symlink(folder / "nowhere", folder / "link");
+  EXPECT_THAT(message_of<ResourceError>([&] { require_writable_directory(folder / "link"); }),
+              AllOf(HasSubstr("cannot be written"), HasSubstr("a link that leads nowhere")));
   EXPECT_THAT(message_of<ResourceError>([&] { require_writable_directory(folder / "file/below"); }),
               HasSubstr("cannot be written"));
 }
