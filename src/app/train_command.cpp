@@ -372,6 +372,9 @@ void say_reading(World& world, const JobData& data) {
   if (world.rank() != 0) return;
   if (!data.warning.empty()) world.log().warning(data.warning);
   if (data.train->reads_direct()) world.log().info("data: read past the page cache");
+  if (data.shape.encoded || data.shape.h == data.shape.w) return;
+  world.log().warning("images of " + std::to_string(data.shape.h) + " x " + std::to_string(data.shape.w) +
+                      " are stretched to squares, which is what networks see");
 }
 
 /// Takes hold of the run directory and makes the log. Returns what the run goes on from.

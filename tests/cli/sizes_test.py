@@ -48,6 +48,16 @@ class SizesTest(renai_cli.FolderTest):
         counts = {self.evaluate(run, 1, "--global-batch", batch)["top1_hits"] for batch in (8, 16, 64, 128)}
         self.assertEqual(len(counts), 1)
 
+    def test_images_that_are_no_squares_are_told(self):
+        for width, told in ((12, True), (20, False)):
+            data = self.folder / f"width{width}"
+            self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "synthetic", "--train", 16, "--val", 4, "--height", 20,
+                                         "--width", width, "--out", data]))
+            output = self.succeeds(renai_cli.run([renai_cli.renai(), "train", "--data", data, "--dry-run", "--model", "mlp",
+                                                  "--global-batch", 8]))
+            self.assertEqual(f"images of 20 x {width} are stretched to squares" in output, told, output)
+            self.assertIn("resolution     20 from epoch 0", output)
+
     def test_one_and_seven_samples(self):
         for count in (1, 7):
             self.train(count, 1, 1, 3)
