@@ -126,7 +126,7 @@ std::int64_t row_elems(const Shape& x) { return x.h() * x.w() * x.c(); }
 std::vector<Shape> batch_norm_shapes(const ComputeNode& node, const Shape& x) {
   require_batch(node, x);
   if (node.pass == Pass::inference) return {x};
-  if (x.n() * x.h() * x.w() == 1) {
+  if (x.n() * x.h() * x.w() * std::get<BatchNormParams>(node.params).sync_shards == 1) {
     refuse(node, x, "training batch norm has one value per channel, which has no variance",
            "use a larger batch, fewer logical shards or a larger input");
   }

@@ -113,6 +113,20 @@ class SyncBnTest(renai_cli.FolderTest):
             self.assertGreater(np.abs(apart - whole).max(), 1e-3, "without it the shards' statistics are their own")
         self.assertIn("sync-bn = true", (self.folder / "cpu2" / "recipe.toml").read_text())
 
+    def test_one_value_of_a_channel_on_each_rank(self):
+        """Where each shard of the partial batch has one row; a shard alone would have no variance."""
+        self.data = self.folder / "few"
+        renai_cli.write_idx(self.folder / "few-idx", train=36, val=8)
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "few-idx", "--out", self.data]))
+        self.model.write_text(MODEL.replace('[[layers]]\nname = "fc"', '[[layers]]\nname = "bn3"\ntype = "batch_norm"\n'
+                                            'eps = 0.1\n[[layers]]\nname = "fc"'))
+        slowly = ("--lr", "0.002")  # Few rows: rounding grows quickly.
+        for device in ("cpu", "reference"):
+            whole = self.losses(self.train(f"{device}1", 1, "--device", device, *slowly))
+            losses = self.losses(self.train(f"{device}4", 4, "--device", device, "--sync-bn", *slowly))
+            np.testing.assert_allclose(losses, whole, rtol=0, atol=2e-5, err_msg=device)
+        self.fails(renai_cli.on_ranks(4, *self.words("apart", "--logical-shards", 4)), 2, "bn3", "one value per channel")
+
     def test_norms_in_the_first_layer(self):
         """Alone, or behind a convolution whose sum with the image makes them a part of it: its graphs hold exchanges then."""
         tail = MODEL[MODEL.index('[[layers]]\nname = "conv2"'):]

@@ -194,6 +194,12 @@ TEST(ShapeRules, Refusals) {
   }
 }
 
+TEST(ShapeRules, OneRowOfEachOfSeveralShardsHasAVariance) {
+  BatchNormParams params;
+  params.sync_shards = 2;
+  EXPECT_EQ(infer_shapes(node(OpKind::batch_norm, params), std::vector{Shape{1, 8}}).at(0), (Shape{1, 8}));
+}
+
 /// The pool formula against counting windows one by one: a window counts when it starts inside the left-padded input
 /// and, without ceil mode, also ends inside the padded one.
 TEST(ShapeRules, PoolExtentsAgreeWithCountingWindows) {
