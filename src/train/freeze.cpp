@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
@@ -19,6 +21,26 @@ bool stands_for(const std::string& name, const ParamInfo& param) {
   if (name == kFirst) return param.first_layer;
   const std::string layer = layer_of(param);
   return layer == name || layer.starts_with(name + ".");
+}
+
+/// N of "stageN", the model file's key `stage`; nothing for other names.
+std::optional<int> stage_of(const std::string& name) {
+  constexpr std::string_view kStage = "stage";
+  int stage = -1;
+  if (!name.starts_with(kStage)) return std::nullopt;
+  const auto [rest, error] = std::from_chars(name.data() + kStage.size(), name.data() + name.size(), stage);
+  if (error != std::errc{} || rest != name.data() + name.size() || stage < 0) return std::nullopt;
+  return stage;
+}
+
+/// What a name stands for: layers before stages.
+std::vector<bool> members_of(const std::string& name, std::span<const ParamInfo> params) {
+  std::vector<bool> members;
+  for (const ParamInfo& param : params) members.push_back(stands_for(name, param));
+  const std::optional<int> stage = stage_of(name);
+  if (!stage || std::find(members.begin(), members.end(), true) != members.end()) return members;
+  for (std::size_t i = 0; i < params.size(); ++i) members[i] = params[i].stage == *stage;
+  return members;
 }
 
 /// "first", and every layer with parameters and every stage above it.
@@ -83,8 +105,9 @@ class Planner {
     plan_.groups.push_back({name});
     plan_.group_of_param.resize(params_.size(), 0);
     bool found = false;
+    const std::vector<bool> members = members_of(name, params_);
     for (std::size_t i = 0; i < params_.size(); ++i) {
-      if (!stands_for(name, params_[i])) continue;
+      if (!members[i]) continue;
       found = true;
       int& group = plan_.group_of_param[i];
       if (group > 0) {

@@ -14,8 +14,10 @@ namespace renai {
 
 /// The parameters that one name of the options stands for.
 struct FreezeGroup {
-  std::string name;        ///< "first", or the layer or stage: "layer1" is every layer "layer1..." below it.
-  std::int64_t until = 0;  ///< Frozen before this epoch,
+  /// "first", or the layer or stage: "layer1" is every layer "layer1..." below it; "stage3", where no layer is called
+  /// so, is every layer whose `stage` in the model is 3.
+  std::string name;
+  std::int64_t until = 0;                                         ///< Frozen before this epoch,
   std::int64_t after = std::numeric_limits<std::int64_t>::max();  ///< and from this one on.
   bool frozen(std::int64_t epoch) const { return epoch < until || epoch >= after; }
 };

@@ -66,6 +66,20 @@ TEST(Freeze, NamesStandForLayersAndStages) {
   EXPECT_EQ(print(plan), "layer1 before epoch 3, first before epoch 2, first from epoch 7 on, fc from epoch 5 on");
 }
 
+TEST(Freeze, StagesOfAModelFileHaveNumbers) {
+  std::vector<ParamInfo> params = resnet_like();
+  for (std::size_t i = 0; i < params.size(); ++i) params[i].stage = static_cast<int>(i) / 2;
+  Recipe recipe;
+  recipe.freeze_until = "stage1@3,stage3@1";
+  EXPECT_THAT(make_freeze_plan(recipe, params).group_of_param, ElementsAre(0, 0, 1, 1, 0, 0, 2));
+  params[4].name = "stage1.conv.weight";
+  EXPECT_THAT(make_freeze_plan(recipe, params).group_of_param, ElementsAre(0, 0, 0, 0, 1, 0, 2)) << "names come first";
+  for (const char* unknown : {"stage@1", "stage4@1", "stage-1@1", "stage1x@1"}) {
+    recipe.freeze_until = unknown;
+    EXPECT_THROW(make_freeze_plan(recipe, params), UserError) << unknown;
+  }
+}
+
 TEST(Freeze, TheFirstLayersBackwardRunsWhileAnyOfItIsTrained) {
   std::vector<ParamInfo> params = resnet_like();
   params[1].first_layer = true;
