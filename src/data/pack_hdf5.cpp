@@ -205,6 +205,8 @@ Arrays open_arrays(const fs::path& path, const std::string& images, const std::s
     throw UserError("--scale unit", name_of(arrays, images) + " holds integers", "leave the option out");
   }
   read_labels(arrays);
+  constexpr std::int64_t kMostKept = std::int64_t{256} << 20;
+  arrays.file->keep_chunks(images, kMostKept);
   return arrays;
 }
 

@@ -97,6 +97,8 @@ ContentDigest digest_encoded(const ShardFile& shard, std::int64_t classes) {
 
 ContentDigest digest_content(const ShardFile& shard, std::int64_t classes) {
   if (shard.encoded()) return digest_encoded(shard, classes);
+  constexpr std::int64_t kMostKept = std::int64_t{256} << 20;
+  shard.file().keep_chunks(kImages, kMostKept);
   ContentDigest digest(shard.read_labels(classes), shard.sample_bytes());
   const std::int64_t rows = rows_per_block(shard.sample_bytes());
   std::vector<std::byte> block;

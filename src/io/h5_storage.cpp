@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <set>
@@ -117,6 +118,30 @@ void require_readable(hid_t dataset, hid_t creation, const fs::path& path, const
   if (H5Pget_layout(creation) == H5D_VIRTUAL) require_sources(dataset, creation, path, name);
   require_external_files(creation, path, name);
   H5Eclear2(H5E_DEFAULT);
+}
+
+Properties chunk_access(hid_t dataset, const std::vector<hsize_t>& extents, std::int64_t most_bytes) {
+  constexpr double kUsualBytes = 1 << 20;  // What the library keeps unasked.
+  constexpr double kMostChunks = 1 << 20, kSlots = 8;
+  const Properties creation = own<Properties>(H5Dget_create_plist(dataset));
+  const Type type = own<Type>(H5Dget_type(dataset));
+  if (!creation || !type || extents.empty() || H5Pget_layout(creation.get()) != H5D_CHUNKED) return {};
+  std::vector<hsize_t> chunk(extents.size());
+  if (H5Pget_chunk(creation.get(), static_cast<int>(chunk.size()), chunk.data()) < 0) return {};
+  // In floating point: extents of a damaged file may overflow.
+  double row_bytes = static_cast<double>(H5Tget_size(type.get())), chunks = 1;
+  for (std::size_t axis = 0; axis < chunk.size(); ++axis) {
+    row_bytes *= static_cast<double>(chunk[axis]);
+    if (axis > 0) chunks *= std::ceil(static_cast<double>(extents[axis]) / static_cast<double>(chunk[axis]));
+  }
+  row_bytes *= chunks;
+  const double most = static_cast<double>(most_bytes);
+  if (!(2 * row_bytes > kUsualBytes) || row_bytes > most || chunks > kMostChunks) return {};
+  Properties access = own<Properties>(H5Pcreate(H5P_DATASET_ACCESS));
+  // Many slots, for two chunks of one slot push each other out. Chunks that were read to their end go first.
+  const auto slots = static_cast<std::size_t>(2 * chunks * kSlots) + 1;
+  H5Pset_chunk_cache(access.get(), slots, static_cast<std::size_t>(std::min(2 * row_bytes, most)), 1.0);
+  return access;
 }
 
 std::string find_broken_link(hid_t file, const std::string& name) {

@@ -272,6 +272,19 @@ void H5File::read(const std::string& dataset, DType dtype, std::int64_t first, s
   }
 }
 
+void H5File::keep_chunks(const std::string& dataset, std::int64_t most_bytes) const {
+  h5::Session session;
+  const hid_t set = impl_->dataset(dataset);
+  const std::vector<hsize_t> extents = extents_of(set, impl_->path, dataset);
+  const h5::Properties access = h5::chunk_access(set, extents, most_bytes);
+  if (!access) return;
+  // The size of the cache is what a dataset is opened with.
+  impl_->opened.erase(dataset);
+  auto again = h5::own<h5::DataSet>(H5Dopen2(impl_->file.get(), dataset.c_str(), access.get()));
+  if (!again) h5::fail_read(impl_->path, "dataset '" + dataset + "'");
+  impl_->opened.emplace(dataset, std::move(again));
+}
+
 void H5File::create_group(const std::string& name) {
   h5::Session session;
   const h5::Properties creation = plain_creation(H5P_GROUP_CREATE);

@@ -49,6 +49,9 @@ class H5File {
   /// Reads rows [first, first + count) of axis 0, converted to `dtype`, into `out` (exact size).
   void read(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count,
             std::span<std::byte> out) const;
+  /// For reading a dataset in order, by rows: keeps the chunks of up to two rows of chunks, decompressed, so that each
+  /// is decompressed once. Where one row of chunks has over `most_bytes`, nothing more is kept than usually.
+  void keep_chunks(const std::string& dataset, std::int64_t most_bytes) const;
   void create_group(const std::string& name);
   void create_dataset(const std::string& name, DType dtype, std::span<const std::int64_t> extents);
   void write(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count,

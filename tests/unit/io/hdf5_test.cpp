@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
 #include <thread>
 
 #include "data_files.hpp"
@@ -172,6 +175,46 @@ TEST(Hdf5, RequestsThatDoNotFitAreRefused) {
               HasSubstr("not an integer"));
   EXPECT_THAT(message_of<DataError>([&] { static_cast<void>(file.string_attribute("g", "number")); }),
               HasSubstr("not a text"));
+}
+
+/// Bytes that this process has asked the system to read.
+std::int64_t bytes_read() {
+  std::ifstream in("/proc/self/io");
+  std::string name;
+  std::int64_t bytes = -1;
+  in >> name >> bytes;
+  return name == "rchar:" ? bytes : -1;
+}
+
+TEST(Hdf5, ChunksThatAreKeptAreReadOnce) {
+  const std::string python = "/usr/bin/python3";
+  if (std::system((python + " -c 'import h5py' 2>/dev/null").c_str()) != 0) GTEST_SKIP() << python << " has no h5py";
+  if (bytes_read() < 0) GTEST_SKIP() << "the system does not count what is read";
+  const Folder folder;
+  spill(folder / "write.py", R"(import sys, numpy, h5py
+values = numpy.random.default_rng(0).integers(0, 256, (64, 40000), dtype='u1')
+with h5py.File(sys.argv[1], 'w') as f:
+    f.create_dataset('x', data=values, chunks=(32, 10000), compression='gzip', compression_opts=1)
+    f['sums'] = values.sum(axis=1).astype('i8')
+)");
+  const fs::path path = folder / "a.h5";
+  ASSERT_EQ(std::system((python + " " + (folder / "write.py").string() + " " + path.string()).c_str()), 0);
+  const auto size = static_cast<std::int64_t>(fs::file_size(path));
+  for (const std::int64_t most : {std::int64_t{0}, std::int64_t{1} << 22}) {
+    const H5File file = H5File::open(path);
+    file.keep_chunks("x", most);
+    const auto sums = read_rows<std::int64_t>(file, "sums", DType::i64, 0, 64);
+    const std::int64_t before = bytes_read();
+    for (std::int64_t row = 0; row < 64; row += 4) {
+      const auto values = read_rows<std::uint8_t>(file, "x", DType::u8, row, 4, 40000);
+      for (std::int64_t i = 0; i < 4; ++i) {
+        const auto begin = values.begin() + i * 40000;
+        ASSERT_EQ(std::accumulate(begin, begin + 40000, std::int64_t{0}), sums[static_cast<std::size_t>(row + i)]);
+      }
+    }
+    const std::int64_t read = bytes_read() - before;
+    EXPECT_TRUE(most > 0 ? read < size + size / 4 : read > 4 * size) << read << " bytes of " << size;
+  }
 }
 
 TEST(Hdf5, ThreadsMayShareAFile) {
