@@ -49,14 +49,14 @@ class ProgressLine {
     const double share = progress.all_samples > 0
                              ? static_cast<double>(progress.samples) / static_cast<double>(progress.all_samples)
                              : 1;
-    const double left = share > 0 ? progress.seconds * (1 - share) / share : 0;
+    const std::string left = share > 0 ? format_duration(progress.seconds * (1 - share) / share) : "unknown";
     const std::string refused = progress.refused > 0 ? ", " + std::to_string(progress.refused) + " bad" : "";
     std::fprintf(stderr, "%spacked %lld of %lld samples (%.0f %%), %lld of %lld shards%s, %.0f/s, ETA %s%s",
                  terminal_ ? "\r" : "", static_cast<long long>(progress.samples),
                  static_cast<long long>(progress.all_samples), 100 * share, static_cast<long long>(progress.shards),
                  static_cast<long long>(progress.all_shards), refused.c_str(),
-                 static_cast<double>(progress.samples) / std::max(progress.seconds, 1e-3),
-                 format_duration(left).c_str(), terminal_ ? "   " : "\n");
+                 static_cast<double>(progress.samples) / std::max(progress.seconds, 1e-3), left.c_str(),
+                 terminal_ ? "   " : "\n");
     if (terminal_ && progress.ended) std::fputs("\n", stderr);
     std::fflush(stderr);
   }

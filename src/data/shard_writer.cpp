@@ -59,15 +59,33 @@ void set_shard_attributes(H5File& file, const ShardPlan& plan, const std::string
 
 namespace {
 
+/// Tells how far a shard is that is made in two passes, each half of the work.
+class Passes {
+ public:
+  explicit Passes(const Advance& advance) : advance_(advance) {}
+  void add(std::int64_t samples) {
+    passed_ += samples;
+    tell(passed_ / 2);
+  }
+  void tell(std::int64_t samples) {
+    advance_(samples - told_);
+    told_ = samples;
+  }
+
+ private:
+  const Advance& advance_;
+  std::int64_t passed_ = 0, told_ = 0;
+};
+
 /// One pass over the source. Errors: DataError naming a sample whose label has no class.
-ShardSummary summarize_shard(const PackSource& source, const ShardPlan& plan, const Advance& advance) {
+ShardSummary summarize_shard(const PackSource& source, const ShardPlan& plan, Passes& passes) {
   ShardSummary summary;
   const auto channels = static_cast<std::size_t>(source.channels);
   const std::vector<std::int32_t> labels = labels_of(source, plan);
   summary.label_digests = digest_labels(labels);
   ContentDigest digest(labels, sample_bytes_of(source));
-  for_each_block(source, plan, [&](std::int64_t, const auto&, const std::vector<std::byte>& images) {
-    advance(0);
+  for_each_block(source, plan, [&](std::int64_t, const auto& block, const std::vector<std::byte>& images) {
+    passes.add(static_cast<std::int64_t>(block.size()));
     digest.add_images(images);
     for (std::size_t pixel = 0; pixel < images.size(); pixel += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
@@ -109,7 +127,7 @@ bool shard_is_complete(const std::filesystem::path& path, const PackSource& sour
 
 /// Atomic. Errors: ResourceError naming the file.
 void write_shard(const std::filesystem::path& path, const PackSource& source, const ShardPlan& plan,
-                 const ShardSummary& summary, const Advance& advance) {
+                 const ShardSummary& summary, Passes& passes) {
   replace_file(path, [&](const std::filesystem::path& temporary) {
     H5File file = H5File::create(temporary);
     const std::array<std::int64_t, 1> rows{plan.samples};
@@ -121,7 +139,7 @@ void write_shard(const std::filesystem::path& path, const PackSource& source, co
       const auto count = static_cast<std::int64_t>(labels.size());
       file.write(kLabels, DType::i32, first, count, std::as_bytes(std::span(labels)));
       file.write(kImages, DType::u8, first, count, images);
-      advance(0);
+      passes.add(count);
     });
     file.write_all(kSampleDigests, DType::u64, rows, std::as_bytes(std::span(summary.sample_digests)));
     file.write_all(kLabelDigests, DType::u64, rows, std::as_bytes(std::span(summary.label_digests)));
@@ -135,9 +153,10 @@ void write_shard(const std::filesystem::path& path, const PackSource& source, co
 ShardSummary make_raw_shard(const std::filesystem::path& out, const PackSource& source, const ShardPlan& plan,
                             const Advance& advance) {
   const std::filesystem::path path = out / plan.file;
-  ShardSummary summary = summarize_shard(source, plan, advance);
-  if (!shard_is_complete(path, source, plan, summary)) write_shard(path, source, plan, summary, advance);
-  advance(plan.samples);
+  Passes passes(advance);
+  ShardSummary summary = summarize_shard(source, plan, passes);
+  if (!shard_is_complete(path, source, plan, summary)) write_shard(path, source, plan, summary, passes);
+  passes.tell(plan.samples);
   return summary;
 }
 

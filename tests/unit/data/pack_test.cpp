@@ -8,6 +8,8 @@
 #include <cmath>
 #include <limits>
 
+#include "../../../src/data/packing.hpp"
+#include "../../../src/data/shard_writer.hpp"
 #include "data_files.hpp"
 #include "renai/io/hdf5.hpp"
 
@@ -249,6 +251,29 @@ TEST(Pack, ACompleteSetIsRefusedUnlessOverwritten) {
   std::size_t shards = 0;
   for (const auto& entry : fs::directory_iterator(folder / "set")) shards += entry.path().extension() == ".h5" ? 1 : 0;
   EXPECT_EQ(shards, 3u + 2u) << "no shard of the earlier set is left";
+}
+
+/// A set of one large shard is not at 0 % until its end.
+TEST(Pack, ProgressCountsSamplesWithinAShard) {
+  const Folder folder;
+  PackSource source;
+  source.height = source.width = 512;
+  source.channels = 4;
+  source.classes = {"a"};
+  source.splits.push_back({"train", 15, [](std::int64_t, std::span<std::int32_t> labels, std::span<std::byte> images) {
+                             std::fill(labels.begin(), labels.end(), 0);
+                             std::fill(images.begin(), images.end(), std::byte{7});
+                           }});
+  const ShardPlan plan{0, 0, 1, 0, 15, "train.h5"};
+  const auto advances = [&] {
+    std::vector<std::int64_t> steps;
+    make_raw_shard(folder.path(), source, plan, [&steps](std::int64_t samples) {
+      if (samples > 0) steps.push_back(samples);
+    });
+    return steps;
+  };
+  EXPECT_THAT(advances(), ::testing::ElementsAre(2, 2, 2, 1, 2, 2, 2, 2)) << "blocks of four samples, twice";
+  EXPECT_THAT(advances(), ::testing::ElementsAre(2, 2, 2, 1, 8)) << "the shard is there: one pass";
 }
 
 TEST(Pack, AShardMayBeLargerThanAnySet) {
