@@ -118,7 +118,8 @@ std::string adopt_file(const fs::path& path, std::int64_t classes, const std::st
     if (add_samples) sample_digests = digest_content(shard, classes).sample_digests();
     if (add_labels) label_digests = digest_labels(shard.read_labels(classes));
   }
-  replace_file(path, [&](const fs::path& temporary) {
+  // A link to a shard stays one: what it leads to is replaced.
+  replace_file(fs::canonical(path), [&](const fs::path& temporary) {
     copy_shard(path, temporary);
     std::error_code error;
     fs::permissions(temporary, fs::perms::owner_write, fs::perm_options::add, error);

@@ -120,6 +120,18 @@ TEST(Verify, WithoutDigestsAdoptionIsNamedAndWorks) {
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("sample 2"));
 }
 
+TEST(Verify, AdoptionFollowsLinksToShards) {
+  const Folder folder;
+  write_bare(folder / "set");
+  const fs::path shard = folder / "set/train-00000-of-00002.h5", store = folder / "store.h5";
+  fs::rename(shard, store);
+  fs::create_symlink("../store.h5", shard);
+  adopt_dataset(folder / "set");
+  EXPECT_TRUE(fs::is_symlink(shard));
+  EXPECT_TRUE(H5File::open(store).exists("sample_digests"));
+  verify_dataset(folder / "set");
+}
+
 TEST(Verify, AdoptionSaysWhatKeptItFromWriting) {
   const Folder folder;
   write_bare(folder / "set");
