@@ -217,7 +217,15 @@ void RunLog::validation(const ValLine& line) {
 void RunLog::finish(const Summary& summary) {
   if (!active_) return;
   end_progress();
-  metrics_.flush();
+  try {
+    metrics_.flush();
+  } catch (const ResourceError& error) {
+    Summary failed = summary;
+    failed.status = "failed";
+    failed.error = error.what();
+    replace_text(directory_ / kSummary, to_json(failed));
+    throw;
+  }
   replace_text(directory_ / kSummary, to_json(summary));
 }
 

@@ -229,6 +229,7 @@ StateDict gather_state(Engine& engine, const Progress& progress) {
   group.push_back(make_scalar("skipped_steps", DType::i64, progress.skipped_steps));
   group.push_back(make_scalar("epoch_loss_sum", DType::f64, progress.epoch_loss_sum));
   group.push_back(make_scalar("epoch_images", DType::f64, progress.epoch_images));
+  if (progress.validation_due) group.push_back(make_scalar("validation_due", DType::i64, std::int64_t{1}));
   group.push_back(
       make_tensor("scalars", {region_name::kScalarCount}, std::span(scalars).first(region_name::kScalarCount)));
   if (scalars.size() == region_name::kScalarCount) return state;
@@ -300,6 +301,7 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
     progress.epoch_loss_sum = scalar<double>(state, "epoch_loss_sum", DType::f64, file);
     progress.epoch_images = scalar<double>(state, "epoch_images", DType::f64, file);
   }
+  progress.validation_due = state.find("progress", "validation_due") != nullptr;
   std::vector<float> scalars = floats(require_tensor(state, "progress", "scalars", {region_name::kScalarCount}, file));
   restore_group_updates(graph, state, file, scalars);
   engine.upload(plan.region(region_name::kScalars).offset_bytes, std::as_bytes(std::span(scalars)));

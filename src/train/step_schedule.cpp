@@ -75,12 +75,12 @@ StepSchedule::StepSchedule(Engine& engine, const Recipe& recipe, const TaskData&
 
 int StepSchedule::first_shard() const { return engine_->run().communicator->rank() * local_shards_; }
 
-void StepSchedule::begin(std::int64_t first_step, std::int64_t total_steps) {
+void StepSchedule::begin(std::int64_t first_step, std::int64_t total_steps, bool validates_first) {
   total_steps_ = total_steps;
   next_ = Cursor{};
   next_->step = first_step;
   next_->batch = batches_ > 0 ? first_step % batches_ : 0;
-  if (batches_ == 0 || first_step >= total_steps) next_->validation = true;
+  if (batches_ == 0 || first_step >= total_steps || validates_first) next_->validation = true;
   if (next_->validation) next_->batch = 0;
   if (next_->validation && val_sampler_ == nullptr) next_.reset();
   submit_ahead();
@@ -283,7 +283,8 @@ void StepSchedule::launch_step(std::int64_t step) {
   finish_step(step, variant, last);
 }
 
-ValidationResult StepSchedule::validate(std::int64_t step, bool ema) {
+std::optional<ValidationResult> StepSchedule::validate(std::int64_t step, bool ema,
+                                                       const std::function<bool()>& ends_early) {
   const Blueprint& blueprint = engine_->blueprint();
   Stream& compute = engine_->stream(StreamId::COMPUTE);
   Stream& update = engine_->stream(StreamId::UPDATE);
@@ -296,6 +297,11 @@ ValidationResult StepSchedule::validate(std::int64_t step, bool ema) {
   engine_->launch(base, GraphId::CLEAR_METRICS);
   update.record(*accumulated_);
   for (std::int64_t batch = 0; batch < batches; ++batch) {
+    if (ends_early) {
+      while (batch == 1 && !accumulated_->wait_host(kHostPatience)) {
+      }
+      if (ends_early()) return std::nullopt;
+    }
     const bool last = val_sampler_->split().last_rows > 0 && batch == batches - 1;
     const int variant = blueprint.validation_variant(last);
     for (int shard = 0; shard < local_shards_; ++shard) {

@@ -1,7 +1,6 @@
 #include "renai/train/stop_question.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "renai/train/task.hpp"
 
@@ -22,9 +21,10 @@ StopPace stop_pace(std::int64_t step_ms) {
           static_cast<int>(std::clamp<std::int64_t>(kAheadMs / ms, 1, kMost - 1))};
 }
 
-int StopQuestion::before(std::int64_t step, int own_signal) {
+int StopQuestion::ask(int own_signal) {
   if (signal_ != 0) return signal_;
-  if (open_ && step == look_at_) look();
+  ++call_;
+  if (open_ && call_ == look_at_) look();
   if (open_ || signal_ != 0) return signal_;
   // What takes longer than steps did is known before one of them ends.
   const double unfinished_ms = finished_ == 0 ? seconds_ * 1e3 : 0.0;
@@ -40,14 +40,13 @@ int StopQuestion::before(std::int64_t step, int own_signal) {
   open_ = true;
   // One rank alone has nobody to wait for.
   const int lag = control_->world_size() == 1 ? 0 : pace_.lag;
-  look_at_ = step + lag;
+  look_at_ = call_ + lag;
   if (lag == 0) look();
   return signal_;
 }
 
 void StopQuestion::look() {
-  const int most =
-      control_->finish_maximum("asking before step " + std::to_string(look_at_) + " whether the run goes on");
+  const int most = control_->finish_maximum("asking between steps whether the run goes on");
   open_ = false;
   if (most >= kFirstSignal) {
     signal_ = most - kFirstSignal;
@@ -61,8 +60,9 @@ void StopQuestion::took(double seconds, std::int64_t finished) {
   finished_ += finished;
 }
 
-void StopQuestion::close() {
+int StopQuestion::close() {
   if (open_) look();
+  return signal_;
 }
 
 }  // namespace renai

@@ -225,12 +225,20 @@ struct DeepLearningTask::Impl {
     if (best) store.mark_best(path);
   }
 
-  /// Whether the run ends before `step` because a signal asks for it: the same answer on all ranks.
-  bool stops_before(std::int64_t step) {
+  /// Whether the run ends before the next step because a signal asks for it: the same answer on all ranks.
+  /// Nothing comes after a validation that a signal ended.
+  bool stops() { return hears_signal(stop) && (progress.validation_due || settled()); }
+
+  bool hears_signal(StopQuestion& question) {
     const int own = options.interrupt != nullptr ? options.interrupt->load() : 0;
     if (own != 0 && !told) tell_interrupt(own);
-    summary.signal = stop.before(step, own);
-    return summary.signal != 0 && settled();
+    if (summary.signal == 0) summary.signal = question.ask(own);
+    return summary.signal != 0;
+  }
+
+  void end_question(StopQuestion& question) {
+    const int heard = question.close();
+    if (summary.signal == 0) summary.signal = heard;
   }
 
   /// The checkpoint at the end waits for a step that is finite like any other, but not for long.
@@ -251,7 +259,11 @@ struct DeepLearningTask::Impl {
     fill_summary();
     Summary first = summary;
     mark_interrupted(first, signal);
-    options.log->finish(first);
+    try {
+      options.log->finish(first);
+    } catch (const ResourceError& error) {  // The checkpoint may still find a place.
+      options.console->warning(error.what());
+    }
   }
 
   /// After the last step of an interrupted run.
@@ -266,27 +278,42 @@ struct DeepLearningTask::Impl {
   }
 
   /// Of the weights; with --ema their averages are validated and logged as well.
-  ValidationResult run_validation() {
+  /// Nothing where a signal ends the run: it is made again when the run goes on.
+  std::optional<ValidationResult> run_validation() {
     drain(true);
     close_window();
-    const ValidationResult result = note_validation(false);
-    summary.val_top1 = result.top1;
-    summary.val_top5 = result.top5;
-    summary.val_loss = result.loss;
-    summary.val_images = result.images;
+    end_question(stop);
+    progress.validation_due = true;
+    StopQuestion question(*engine->run().control);  // Of batches, which take another time than steps.
+    const std::optional<ValidationResult> result = note_validation(false, question);
+    if (!result) return std::nullopt;
+    summary.val_top1 = result->top1;
+    summary.val_top5 = result->top5;
+    summary.val_loss = result->loss;
+    summary.val_images = result->images;
     if (options.recipe->ema > 0.0) {
-      const ValidationResult averages = note_validation(true);
-      summary.val_top1_ema = averages.top1;
-      summary.val_top5_ema = averages.top5;
-      summary.val_loss_ema = averages.loss;
+      const std::optional<ValidationResult> averages = note_validation(true, question);
+      if (!averages) return std::nullopt;
+      summary.val_top1_ema = averages->top1;
+      summary.val_top5_ema = averages->top5;
+      summary.val_loss_ema = averages->loss;
     }
+    progress.validation_due = false;
+    end_question(question);
     window = Window{};
     window.waited = schedule->data_wait();
     return result;
   }
 
-  ValidationResult note_validation(bool ema) {
-    const ValidationResult result = schedule->validate(progress.step, ema);
+  std::optional<ValidationResult> note_validation(bool ema, StopQuestion& question) {
+    const Clock::time_point start = Clock::now();
+    int asked = 0;
+    const auto validated = schedule->validate(progress.step, ema, [&] {
+      if (++asked == 2) question.took(seconds_since(start), 1);
+      return hears_signal(question);
+    });
+    if (!validated) return std::nullopt;
+    const ValidationResult& result = *validated;
     ValLine line;
     line.step = progress.step;
     line.epoch = epoch_of(progress.step);
@@ -341,9 +368,10 @@ struct DeepLearningTask::Impl {
   void loop() {
     const std::int64_t first_step = progress.step;
     schedule->keep_ids(traces());
-    schedule->begin(first_step, total_steps);
+    schedule->begin(first_step, total_steps, progress.validation_due);
+    if (progress.validation_due || (first_step >= total_steps && val_sampler)) validate_first();
     step_mark = Clock::now();
-    for (std::int64_t step = first_step; step < total_steps && !stops_before(step); ++step) {
+    for (std::int64_t step = first_step; step < total_steps && !stops(); ++step) {
       engine->run().control->poll();
       if (read_ahead) read_ahead->at(step / batches, step % batches);
       if (fault.due(step, rank())) run_fault(fault);
@@ -360,10 +388,19 @@ struct DeepLearningTask::Impl {
     close_window();
     if (throughput.empty() && measured.steps > 0) close_measured();
     stop.close();
-    if (progress.step == total_steps) summary.signal = 0;  // It ended as it would have without one.
+    // It ended as it would have without a signal.
+    if (progress.step >= total_steps && !progress.validation_due) summary.signal = 0;
     if (summary.signal != 0) finish_interrupted(first_step);
-    if (first_step >= total_steps && val_sampler) run_validation();
     if (summary.signal == 0) refuse_useless_weights();
+  }
+
+  /// What a signal left out, or a run that was complete is asked for again. The checkpoint may be the best one after
+  /// all.
+  void validate_first() {
+    const bool due = progress.validation_due;
+    const std::optional<ValidationResult> validation = run_validation();
+    if (due && validation && may_save(true, &*validation) && validation->top1 > progress.best_top1)
+      save(progress.step, &*validation);
   }
 
   /// A run too short for --max-bad-steps must not pass for a success either.
@@ -408,7 +445,10 @@ Summary DeepLearningTask::train(Progress progress) {
   task.progress = progress;
   task.drained = progress.step;
   try {
-    const bool validates_first = progress.step >= task.total_steps && task.val_sampler;
+    const bool at_its_place = progress.step >= task.total_steps || progress.step % task.batches == 0;
+    task.progress.validation_due = progress.validation_due && task.val_sampler && at_its_place;
+    const bool validates_first =
+        (progress.step >= task.total_steps || task.progress.validation_due) && task.val_sampler;
     if (progress.step > 0) task.options.log->rewind(progress.step, validates_first);
     if (task.traces() && task.rank() == 0) {
       task.trace.emplace(task.options.recipe->trace, task.options.trace_header, progress.step, validates_first);
@@ -428,7 +468,7 @@ Summary DeepLearningTask::train(Progress progress) {
 
 ValidationResult DeepLearningTask::validate() {
   impl_->schedule->begin(0, 0);
-  return impl_->schedule->validate(0);
+  return *impl_->schedule->validate(0);
 }
 
 }  // namespace renai

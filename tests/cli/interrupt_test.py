@@ -110,6 +110,38 @@ class InterruptTest(renai_cli.FolderTest):
                 self.assertEqual(summary["status"], "interrupted")
                 self.assertTrue((self.folder / "run" / "checkpoints" / f"step-{summary['steps']:08}.h5").exists(), summary)
 
+    @unittest.skipUnless(FAULTS.exists(), "the library of failing files is not built")
+    def test_during_a_validation(self):
+        """It is left out, the steps before it are saved, and it is made when the run goes on."""
+        renai_cli.write_idx(self.folder / "more", train=128, val=256)
+        self.data = self.folder / "more-data"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "more", "--out", self.data]))
+        steps = ["--checkpoint-every", 10**6, "--ema", 0.9]
+        for ranks, launcher in ((1, False), (2, False), (2, True)):
+            with self.subTest(ranks=ranks, launcher=launcher):
+                traces = [self.folder / name for name in ("run.trace", "whole.trace")]
+                slow = renai_cli.environment(LD_PRELOAD=str(FAULTS), SLOW="val-0")
+                process = self.start(ranks, more=[*steps, "--loader-threads", 1, "--trace", traces[0]], env=slow)
+                time.sleep(0.3)
+                if launcher:
+                    process.terminate()
+                else:
+                    renai_cli.signal_ranks(self.folder / "run", signal.SIGTERM)
+                self.assertIn(process.wait(LIMIT_SECONDS), (1, 128 + signal.SIGTERM))
+                self.assertEqual(self.summary()["status"], "interrupted")
+                self.assertEqual(self.summary()["steps"], 4)
+                self.assertTrue((self.folder / "run" / "checkpoints" / "step-00000004.h5").exists())
+                self.assertNotIn('"kind":"val"', (self.folder / "run" / "metrics.jsonl").read_text())
+                for name, more in (("run", ["--resume", "auto"]), ("whole", [])):
+                    trace = self.folder / f"{name}.trace"
+                    self.succeeds(renai_cli.run([renai_cli.renai(), *self.words(name, 10), *steps, "--trace", trace, *more]))
+                self.succeeds(renai_cli.run([renai_cli.renai(), "trace-diff", *traces]))
+                kinds = [[(line["kind"], line["step"]) for line in
+                          map(json.loads, (self.folder / name / "metrics.jsonl").read_text().splitlines())]
+                         for name in ("run", "whole")]
+                self.assertEqual(*kinds)
+                self.assertEqual(self.summary()["digest"], self.summary("whole")["digest"])
+
     def test_weights_that_diverged_are_not_saved(self):
         """They would be the newest checkpoint, and push out a good one."""
         for ranks in (1, 2):

@@ -88,6 +88,12 @@ class UnreadableTest(renai_cli.FolderTest):
             damage(self.folder / "run" / "checkpoints" / f"step-{step:08}.h5")
         self.fails(self.train({}, "--steps", 8, "--resume", "auto"), 3, "none of the checkpoints", "digest differs")
 
+    def test_a_full_disk_leaves_a_summary(self):
+        for ranks in (1, 2):
+            self.fails(self.train({"FULL": "metrics.jsonl"}, "--steps", 4, ranks=ranks), 4, "metrics.jsonl", "No space left")
+            self.assertEqual(self.summary()["status"], "failed")
+            self.assertIn("No space left", self.summary()["error"])
+
     def test_resume_without_a_readable_pointer(self):
         self.succeeds(self.train({}, "--steps", 6))
         said = self.succeeds(self.train({"UNREADABLE": "checkpoints/latest"}, "--steps", 8, "--resume", "auto"))

@@ -30,6 +30,7 @@ struct Progress {
   std::int64_t step = 0;
   double best_top1 = -1.0;
   std::int64_t skipped_steps = 0;
+  bool validation_due = false;                  ///< A signal ended the run before the validation after `step`.
   double epoch_loss_sum = 0, epoch_images = 0;  ///< Over the epoch of the last step so far, skipped steps left out.
 };
 

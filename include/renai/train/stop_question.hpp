@@ -25,13 +25,13 @@ class StopQuestion {
  public:
   explicit StopQuestion(ControlGroup& control) : control_(&control) {}
 
-  /// Number of the signal for which all ranks end before `step`; 0: the run goes on. Every rank calls it before each
-  /// step in turn, with the number of its own signal or 0. Errors: PeerError.
-  int before(std::int64_t step, int own_signal);
+  /// Number of the signal for which all ranks end here; 0: the run goes on. Every rank calls it before each step, and
+  /// before each batch of a validation, with the number of its own signal or 0. Errors: PeerError.
+  int ask(int own_signal);
   /// This rank's steps took `seconds`; `finished` of them ended in that time.
   void took(double seconds, std::int64_t finished);
-  /// Ends the question that is open. Every rank calls it when it makes no further step.
-  void close();
+  /// Ends the question that is open and returns what ask() would. Every rank calls it where it stops asking.
+  int close();
   int ahead() const { return pace_.ahead; }
 
  private:
@@ -40,7 +40,7 @@ class StopQuestion {
   ControlGroup* control_;
   StopPace pace_;
   bool open_ = false;
-  std::int64_t look_at_ = 0;
+  std::int64_t call_ = 0, look_at_ = 0;
   int signal_ = 0;
   double step_ms_ = -1, seconds_ = 0;  ///< Negative: no step has ended yet.
   std::int64_t finished_ = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,13 +40,17 @@ class StepSchedule {
   StepSchedule(Engine& engine, const Recipe& recipe, const TaskData& data, const Sampler* train_sampler,
                const Sampler* val_sampler, Loader& loader);
 
-  /// Work items in the order in which they will run, so that the loader can stage ahead across epoch borders.
-  void begin(std::int64_t first_step, std::int64_t total_steps);
+  /// Work items in the order in which they will run, so that the loader can stage ahead across epoch borders. With
+  /// `validates_first` a validation comes before the first step.
+  void begin(std::int64_t first_step, std::int64_t total_steps, bool validates_first = false);
   /// Launches one training step. Returns at once, except while a staging buffer is not ready.
   void launch_step(std::int64_t step);
   /// Launches a validation, with the weights or with their averages, and waits for its sums. With --ema each validation
-  /// of the run is one with the weights, then one with the averages.
-  ValidationResult validate(std::int64_t step, bool ema = false);
+  /// of the run is one with the weights, then one with the averages. `ends_early`, if given, is asked before each batch
+  /// (the second time when the first batch is done) and says the same on all ranks; when it is true there is no result,
+  /// and nothing more can be launched.
+  std::optional<ValidationResult> validate(std::int64_t step, bool ema = false,
+                                           const std::function<bool()>& ends_early = {});
   /// Whether step `step` has finished; or waits for it. Errors: the failure of the work.
   bool step_done(std::int64_t step) const;
   void wait_step(std::int64_t step) const;

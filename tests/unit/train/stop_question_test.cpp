@@ -45,7 +45,7 @@ class Pair final : public ControlGroup {
 /// that was not made.
 std::int64_t steps_made(StopQuestion& question, double step_seconds, std::int64_t signal_at) {
   for (std::int64_t step = 0;; ++step) {
-    if (question.before(step, step >= signal_at ? 15 : 0) != 0) return step;
+    if (question.ask(step >= signal_at ? 15 : 0) != 0) return step;
     question.took(step_seconds, 1);
   }
 }
@@ -91,10 +91,10 @@ TEST(StopQuestion, TheSlowestRankSetsThePace) {
 TEST(StopQuestion, TheSignalOfAnotherRankCounts) {
   Pair pair;
   StopQuestion question(pair);
-  EXPECT_EQ(question.before(0, 0), 0);
+  EXPECT_EQ(question.ask(0), 0);
   pair.other = (1 << 24) + 2;
-  EXPECT_EQ(question.before(1, 0), 2);
-  EXPECT_EQ(question.before(2, 0), 2) << "and is not asked for again";
+  EXPECT_EQ(question.ask(0), 2);
+  EXPECT_EQ(question.ask(0), 2) << "and is not asked for again";
   EXPECT_EQ(pair.questions, 2);
 }
 
@@ -102,12 +102,12 @@ TEST(StopQuestion, StepsThatBecomeLongAreNoticedBeforeOneEnds) {
   Pair pair;
   StopQuestion question(pair);
   for (std::int64_t step = 0; step < 40; ++step) {
-    EXPECT_EQ(question.before(step, 0), 0);
+    EXPECT_EQ(question.ask(0), 0);
     question.took(0.001, 1);
   }
   EXPECT_EQ(question.ahead(), StepSchedule::kStepsInFlight - 1);
   for (std::int64_t step = 40; step < 80; ++step) {
-    EXPECT_EQ(question.before(step, 0), 0);
+    EXPECT_EQ(question.ask(0), 0);
     question.took(0.5, 0);
   }
   EXPECT_EQ(question.ahead(), 1);
@@ -123,7 +123,7 @@ TEST(StopQuestion, NoQuestionStaysOpen) {
   Pair pair;
   StopQuestion question(pair);
   for (std::int64_t step = 0; step < 24; ++step) {
-    question.before(step, 0);
+    question.ask(0);
     question.took(0.001, 1);
   }
   ASSERT_TRUE(pair.open);
