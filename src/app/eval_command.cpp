@@ -98,6 +98,7 @@ int command_eval(World& world, const EvalArguments& arguments) {
   recipe.sync_bn = false;  // Running statistics need no other shard.
   recipe.freeze_until.clear();
   recipe.freeze_after.clear();
+  recipe.init_from.clear();
   recipe.trace.clear();
   recipe.verify_data = false;
   recipe.read_mode = Recipe{}.read_mode;  // The files may stand elsewhere now.

@@ -336,6 +336,11 @@ void verify(const Recipe& r) {
     throw UserError(r.zero_gamma ? "--zero-gamma" : "--init " + r.init, "--init-from sets every weight",
                     "give one of them");
   }
+  if (!r.init_from.empty() && r.resume != "auto" && r.resume != "no") {
+    throw UserError("--init-from with --resume " + r.resume,
+                    "the checkpoint that the run goes on from sets every weight",
+                    "leave out one of them; --resume auto takes --init-from where there is no checkpoint yet");
+  }
   if (!r.resolution.empty()) parse_resolution(r.resolution);
   parse_fault(r.inject_fault);
 }

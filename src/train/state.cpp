@@ -103,6 +103,16 @@ void require_finite(const StateTensor& tensor, const std::string& file) {
                   "start from weights that are numbers");
 }
 
+/// Normalising divides by the root of it.
+void require_variance(const StateTensor& tensor, const std::string& file) {
+  require_finite(tensor, file);
+  const std::vector<float> values = floats(tensor);
+  const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return value < 0.0f; });
+  if (bad == values.end()) return;
+  throw DataError(file, "variance '" + tensor.name + "' is negative at element " + std::to_string(bad - values.begin()),
+                  "start from statistics of batches");
+}
+
 void restore_param(Engine& engine, const ParamLayout& layout, const StateTensor& tensor, const DTensor& place) {
   std::vector<float> values = floats(tensor);
   if (!layout.parts.empty()) values = to_stored(values, layout.parts);
@@ -283,7 +293,7 @@ Progress restore_state(Engine& engine, const StateDict& state, const std::string
       const ParamLayout& layout = layouts[static_cast<std::size_t>(norm.scale_param)];
       const StateTensor& tensor =
           require_tensor(state, in_weights ? "weights" : "bn_running", name, layout.logical, file);
-      if (weights_only) require_finite(tensor, file);
+      if (weights_only) (id == norm.running_var ? require_variance : require_finite)(tensor, file);
       restore_param(engine, layout, tensor, plan.tensor(id));
       if (ema == kNoTensor) continue;
       const StateTensor& average = weights_only ? tensor : require_tensor(state, "ema", name, layout.logical, file);

@@ -78,6 +78,22 @@ class StreamsTest(renai_cli.FolderTest):
             process = renai_cli.run([renai_cli.renai(), *self.words("--steps", "2", "--init-from", start)])
             self.fails(process, 3, str(start), "'conv2.weight' holds " + text + " at element 7")
 
+    def test_variances_below_zero(self):
+        """Their root would be no number, which a relu behind it may hide."""
+        model = ("--model", "cnn-small")
+        self.succeeds(renai_cli.run([renai_cli.renai(), *self.words("--steps", "2", *model)]))
+        start = self.folder / "start.h5"
+        with h5py.File(self.run_dir / "checkpoints" / "step-00000002.h5", "r") as file, h5py.File(start, "w") as other:
+            for group in ("weights", "bn_running"):
+                for name in file[group]:
+                    other[f"{group}/{name}"] = file[group][name][()]
+            other["bn_running/layer2.bn.running_mean"][5] = -1.0
+        train = [renai_cli.renai(), *self.words("--steps", "2", *model, "--init-from", start)]
+        self.succeeds(renai_cli.run(train))
+        with h5py.File(start, "r+") as file:
+            file["bn_running/layer2.bn.running_var"][5] = -1e-30
+        self.fails(renai_cli.run(train), 3, str(start), "'layer2.bn.running_var' is negative at element 5")
+
     def test_capture_on_some_ranks(self):
         command = ["bash", "-c", '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export RENAI_UNCAPTURED=1; exec "$@"', "bash",
                    renai_cli.renai(), *self.words("--steps", "2")]

@@ -180,6 +180,8 @@ TEST(Recipe, EveryBadValueIsNamedWithARemedy) {
       {[](Recipe& r) { r.lr_div_factor = 5; }, "--lr-div-factor 5", "use --lr-schedule onecycle"},
       {[](Recipe& r) { r.lr_final_div_factor = 5; }, "--lr-final-div-factor 5", "use --lr-schedule onecycle"},
       {[](Recipe& r) { r.lr_points = "1@0"; }, "--lr-points 1@0", "use --lr-schedule piecewise"},
+      {[](Recipe& r) { r.init_from = "a.h5", r.resume = "b.h5"; }, "--init-from with --resume b.h5",
+       "leave out one of them"},
       {[](Recipe& r) { r.label_smoothing = 1; }, "--label-smoothing 1", "[0, 1)"},
       {[](Recipe& r) { r.clip_norm = -1; }, "--clip-norm -1", "use at least 0"},
       {[](Recipe& r) { r.accumulate = 0; }, "--accumulate 0", "use at least 1"},
