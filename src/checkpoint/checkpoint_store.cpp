@@ -91,8 +91,10 @@ std::filesystem::path CheckpointStore::save(std::int64_t step, const StateDict& 
   const std::filesystem::path path = folder / file_name(step);
   save_checkpoint(path, state);
   replace_text(folder / "latest", file_name(step) + "\n");
-  const auto best_step = read_pointer(folder / "best", nullptr);
-  int kept = 1;  // The one just written.
+  std::vector<std::string> unread;
+  const auto best_step = read_pointer(folder / "best", &unread);
+  if (!unread.empty()) return path;  // Any of them may be the best one.
+  int kept = 1;                      // The one just written.
   for (const std::int64_t other : list_steps(folder)) {
     if (other == step) continue;
     if (other > step) {

@@ -88,6 +88,13 @@ class UnreadableTest(renai_cli.FolderTest):
             damage(self.folder / "run" / "checkpoints" / f"step-{step:08}.h5")
         self.fails(self.train({}, "--steps", 8, "--resume", "auto"), 3, "none of the checkpoints", "digest differs")
 
+    def test_the_best_checkpoint_is_not_removed_for_a_pointer_that_cannot_be_read(self):
+        self.succeeds(self.train({}, "--steps", 6, "--keep", 9))
+        folder = self.folder / "run" / "checkpoints"
+        (folder / "best").write_text("step-00000002.h5\n")
+        self.succeeds(self.train({"UNREADABLE": "checkpoints/best$"}, "--steps", 8, "--resume", "auto", "--keep", 1))
+        self.assertTrue((folder / "step-00000002.h5").exists())
+
     def test_a_full_disk_leaves_a_summary(self):
         for ranks in (1, 2):
             self.fails(self.train({"FULL": "metrics.jsonl"}, "--steps", 4, ranks=ranks), 4, "metrics.jsonl", "No space left")
