@@ -61,6 +61,7 @@ class RandomModel {
 
   void grow() {
     const std::size_t x = pick();
+    if (options_.blocks && values_[x].map && chance(40)) return add_block(x);
     switch (below(10)) {
       case 0:
       case 1:
@@ -105,6 +106,22 @@ class RandomModel {
     add(kind, {x}, std::move(y), std::move(spec));
   }
 
+  /// A convolution that keeps everything, then some of: norm, relu, the sum with an earlier value, relu, a pool.
+  void add_block(std::size_t x) {
+    LayerSpec conv;
+    conv.kernel_h = conv.kernel_w = 3;
+    conv.pad_h = conv.pad_w = 1;
+    conv.out = values_[x].channels;
+    conv.bias = false;
+    add(LayerKind::conv2d, {x}, values_[x], std::move(conv));
+    const auto last = [this] { return values_.size() - 1; };
+    if (chance(80)) add_norm(last());
+    if (chance(30)) add_activation(last());
+    if (chance(60)) add_sum(last());
+    if (chance(60)) add_activation(last());
+    if (chance(30)) add_window(LayerKind::max_pool, last());
+  }
+
   void add_linear(std::size_t x) {
     LayerSpec spec;
     spec.out = 1 + static_cast<std::int64_t>(below(8));
@@ -124,7 +141,8 @@ class RandomModel {
   void add_activation(std::size_t x) {
     constexpr std::array kKinds{LayerKind::relu,       LayerKind::leaky_relu, LayerKind::relu6,   LayerKind::silu,
                                 LayerKind::hard_swish, LayerKind::gelu,       LayerKind::sigmoid, LayerKind::tanh};
-    add(kKinds[below(kKinds.size())], {x}, values_[x]);
+    const bool relu = options_.blocks && chance(75);
+    add(relu ? LayerKind::relu : kKinds[below(kKinds.size())], {x}, values_[x]);
   }
 
   /// An earlier value that joins with x: equal sizes everywhere and, for add, equal channels. x itself when there is no

@@ -16,6 +16,7 @@ struct RandomModelOptions {
   std::vector<std::int64_t> resolutions{16};
   std::int64_t channels = 3;
   bool batch_norm = true, dropout = true;
+  bool blocks = false;  ///< Many of what kernels are fused for: convolution, norm, sum and relu in a row, mostly relus.
 };
 
 /// The output of a layer, or the network's input.
