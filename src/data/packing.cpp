@@ -108,7 +108,11 @@ std::vector<std::string> class_names(std::int64_t count, const fs::path& file) {
     for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
     return names;
   }
-  std::istringstream lines(read_text(file));
+  require_named_file("class names " + file.string(), file, "name a text file with one class a line");
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // That some editors begin UTF-8 files with.
+  std::string text = read_text(file);
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  std::istringstream lines(text);
   std::set<std::string> seen;
   for (std::string line; std::getline(lines, line);) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();

@@ -34,7 +34,8 @@ struct PackSource {
 /// without a class or an empty split; ResourceError for the disk.
 Manifest write_dataset(PackSource source, const PackOptions& options);
 
-/// "0", "1", ... or the lines of a text file. Errors: DataError when the file names fewer classes than there are.
+/// "0", "1", ... or the lines of a text file. Errors: UserError when there is no such file, DataError when it names
+/// fewer classes than there are.
 std::vector<std::string> class_names(std::int64_t count, const std::filesystem::path& file);
 
 /// A name as a manifest can hold it: bytes that are no UTF-8 become \xNN.

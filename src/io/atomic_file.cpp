@@ -26,6 +26,7 @@ std::string remedy_of(int error) {
     case EPERM:
     case EROFS: return "choose a place where you may write";
     case ENOENT: return "create the folder first";
+    case EISDIR: return "move the folder of that name away";
     case EEXIST:
     case ENOTDIR: return "choose another path: a file, or a link that leads nowhere, is in the way";
     case ELOOP: return "choose another path: its links lead back to themselves";

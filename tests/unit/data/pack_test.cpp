@@ -212,6 +212,16 @@ TEST(Pack, ClassNamesFromAFile) {
   spill(folder / "names.txt", "a\nb\n");
   options.out = folder / "other";
   EXPECT_THAT(message_of<DataError>([&] { pack_idx(folder.path(), options); }), HasSubstr("2 classes"));
+  spill(folder / "names.txt",
+        "\xef\xbb\xbf"
+        "a\nb\nc\nd\n");
+  EXPECT_EQ(pack_idx(folder.path(), options).classes.front(), "a") << "without the mark of the encoding";
+  for (const fs::path& name : {folder / "none.txt", folder.path()}) {
+    options.classes = name;
+    options.out = folder / "third";
+    EXPECT_THAT(message_of<UserError>([&] { pack_idx(folder.path(), options); }),
+                AllOf(HasSubstr("class names " + name.string()), HasSubstr("one class a line")));
+  }
 }
 
 TEST(PackSynthetic, IsAPureFunctionOfTheSeed) {

@@ -62,6 +62,9 @@ TEST(AtomicFile, NamesPathAndReason) {
   const Folder folder;
   EXPECT_THAT(message_of<ResourceError>([&] { replace_text(folder / "none/a.txt", "x"); }),
               AllOf(HasSubstr("none/a.txt"), HasSubstr("No such file")));
+  fs::create_directories(folder / "taken/by");
+  EXPECT_THAT(message_of<ResourceError>([&] { replace_text(folder / "taken", "x"); }),
+              AllOf(HasSubstr("taken"), HasSubstr("move the folder")));
   EXPECT_THAT(message_of<DataError>([&] { static_cast<void>(read_text(folder / "b.txt")); }),
               AllOf(HasSubstr("b.txt"), HasSubstr("missing")));
   EXPECT_THAT(message_of<DataError>([&] { static_cast<void>(read_text(folder.path())); }), HasSubstr("folder"));
