@@ -123,6 +123,11 @@ void ShardFile::check_against(const Manifest& manifest, const std::string& split
   if (own_split && *own_split != split) {
     fail("it belongs to split '" + *own_split + "', the manifest says '" + split + "'");
   }
+  const auto own_digest = file_.string_attribute("/", kDigestAttribute);
+  if (own_digest && !info.digest.empty() && *own_digest != info.digest) {
+    fail("it is another shard than the manifest means: its digest " + *own_digest + " is not the manifest's digest " +
+         info.digest);
+  }
 }
 
 std::vector<std::int32_t> ShardFile::read_labels(std::int64_t classes) const {

@@ -54,7 +54,8 @@ class ShardFile {
   bool has_sample_digests() const { return file_.exists(kSampleDigests); }
   bool has_label_digests() const { return file_.exists(kLabelDigests); }
 
-  /// Errors: DataError when count, size, split or encoding are not as the manifest says.
+  /// Errors: DataError when count, size, split, encoding or the digest that the shard has of itself are not as the
+  /// manifest says.
   void check_against(const Manifest& manifest, const std::string& split, const ShardInfo& info) const;
   /// All labels. Errors: DataError naming the first sample whose label is not in [0, classes).
   std::vector<std::int32_t> read_labels(std::int64_t classes) const;

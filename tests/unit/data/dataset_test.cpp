@@ -252,6 +252,14 @@ std::vector<BadSet> bad_files() {
        foreign<std::int32_t>(DType::i32, std::vector<std::int32_t>(16), 16, 5, 6, 2),
        ErrorKind::data,
        {kShard, "5x6x2", "6x5x2"}},
+      {"ExchangedShards",
+       [](const fs::path& set) {
+         fs::rename(set / kShard, set / "other");
+         fs::rename(set / "train-00000-of-00004.h5", set / kShard);
+         fs::rename(set / "other", set / "train-00000-of-00004.h5");
+       },
+       ErrorKind::data,
+       {"train-00000-of-00004.h5", "another shard than the manifest means"}},
       {"LabelTooLarge",
        foreign<std::int32_t>(DType::i32, {0, 1, 2, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 16, 6, 5, 2),
        ErrorKind::data,
