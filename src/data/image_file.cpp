@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "image_error.hpp"
+#include "image_tree.hpp"
 #include "jpeg_encoder.hpp"
 #include "orientation.hpp"
 #include "png_image.hpp"
@@ -44,21 +45,27 @@ struct OpenFile {
   std::int64_t size_bytes = 0;
 };
 
-/// Errors: ImageError where the file itself is the reason, ResourceError where the host, its disk or network is.
+/// Errors: ImageError where the file itself is the reason, ResourceError where the host, its disk or network is,
+/// DataError where there is not even a link that leads nowhere: the input changed, or its file system is gone.
 [[noreturn]] void refuse_file(const std::filesystem::path& path, int error) {
+  const std::string name = printable(path.string());
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    throw DataError("reading " + name, "it was there when its folder was listed, and is gone",
+                    "see to it that the input stays as it is, and pack again: what is done is kept");
+  }
   const std::string why = std::generic_category().message(error);
   switch (error) {
     case EMFILE:
-    case ENFILE:
-      throw ResourceError("opening " + path.string(), why, "raise the limit (ulimit -n), or lower --threads");
+    case ENFILE: throw ResourceError("opening " + name, why, "raise the limit (ulimit -n), or lower --threads");
     case EACCES:
-    case EPERM: throw ResourceError("reading " + path.string(), why, "change its permissions, or remove the file");
-    case ENOMEM: throw ResourceError("reading " + path.string(), why, "lower --threads, or free some memory");
+    case EPERM: throw ResourceError("reading " + name, why, "change its permissions, or remove the file");
+    case ENOMEM: throw ResourceError("reading " + name, why, "lower --threads, or free some memory");
     case EIO:
     case ESTALE:
     case ETIMEDOUT:
     case EAGAIN:
-      throw ResourceError("reading " + path.string(), why,
+      throw ResourceError("reading " + name, why,
                           "check the disk or the network file system and pack again: what is done is kept");
     default: throw ImageError(why);
   }

@@ -326,7 +326,6 @@ TEST(ImageFileReader, WhatTheSystemRefusesIsNoBadFile) {
   ImageFileReader reader({true, 8}, rooms);
   const fs::path path = folder / "in/class 0/0.jpg";
   EXPECT_EQ(reader.read(path, false).refusal, "");
-  EXPECT_THAT(reader.read(folder / "in/none.jpg", false).refusal, HasSubstr("No such file"));
   rlimit usual{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
   const rlimit none{0, usual.rlim_max};
@@ -334,6 +333,21 @@ TEST(ImageFileReader, WhatTheSystemRefusesIsNoBadFile) {
   const std::string message = message_of<ResourceError>([&] { reader.read(path, false); });
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
   EXPECT_THAT(message, AllOf(HasSubstr("0.jpg"), HasSubstr("ulimit -n")));
+}
+
+/// With --skip-bad a file system that is unmounted would otherwise look like a folder of bad files.
+TEST(ImageFileReader, AFileThatIsGoneIsNoBadFile) {
+  const Folder folder;
+  ImageRooms rooms;
+  ImageFileReader reader({true, 8}, rooms);
+  fs::create_symlink("nowhere", folder / "link.jpg");
+  EXPECT_THAT(reader.read(folder / "link.jpg", false).refusal, HasSubstr("No such file"));
+  spill(folder / "file", "x");
+  for (const char* gone : {"gone.jpg", "gone/too.jpg", "file/below.jpg"}) {
+    EXPECT_THAT(message_of<DataError>([&] { reader.read(folder / gone, false); }),
+                AllOf(HasSubstr(gone), HasSubstr("is gone")));
+  }
+  EXPECT_THAT(message_of<DataError>([&] { reader.read(folder / "a\n.jpg", false); }), HasSubstr("a\\x0a.jpg"));
 }
 
 TEST(ImageTree, PathsAreInByteOrderAndClassesToo) {
