@@ -119,7 +119,7 @@ Failure take_failure() {
   std::string text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
   H5Eclear2(H5E_DEFAULT);
-  return {reason_in(text), host_error_in(text)};
+  return {reason_in(text), host_error_in(text), text.starts_with("unable to lock file")};
 }
 
 std::string take_reason() { return take_failure().reason; }

@@ -58,6 +58,7 @@ std::string take_reason();
 struct Failure {
   std::string reason;
   int host_error = 0;
+  bool locking = false;  ///< A lock on the file was refused.
 };
 Failure take_failure();
 

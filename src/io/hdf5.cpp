@@ -97,11 +97,20 @@ Selection select_rows(hid_t dataset, const fs::path& path, const std::string& na
 
 /// Why the library would not open a file that the system opens.
 [[noreturn]] void fail_format(const fs::path& path) {
-  const auto [reason, host_error] = h5::take_failure();
+  const auto [reason, host_error, locking] = h5::take_failure();
   std::error_code error;
   const auto size = fs::file_size(path, error);
   const std::string failed = "opening " + path.string();
+  if (locking) {
+    throw ResourceError(
+        failed, host_error == EAGAIN ? "another program has it open for writing" : "it cannot be locked: " + reason,
+        "wait until that program has ended, or export HDF5_USE_FILE_LOCKING=FALSE");
+  }
   if (host_error != 0) fail_reading(failed, host_error);
+  if (reason.find("already open for write") != std::string::npos) {
+    throw DataError(failed, "a program has it open for writing, or was killed while it had",
+                    "wait until that program has ended, make the file again, or clear its mark with h5clear -s");
+  }
   if (!error && size == 0) throw DataError(failed, "the file is empty", "make it again");
   if (reason.find("truncated") != std::string::npos) {
     throw DataError(failed, "the file is truncated (" + reason + ")", "copy or make it again");

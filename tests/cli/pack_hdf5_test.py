@@ -2,6 +2,7 @@
 """renai pack hdf5 on files written by h5py in every layout and number type; divided sets; CIFAR's class names."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -203,6 +204,23 @@ class PackHdf5Test(renai_cli.FolderTest):
         (self.folder / "store.h5").unlink()
         self.fails(pack("virtual"), 3, "dataset 'images'", "'x' of store.h5", "not there")
         self.fails(pack("link"), 3, "dataset 'images'", "link to x of store.h5", "not there")
+
+    def test_files_that_are_being_written(self):
+        images, labels = make_images()
+        words = [renai_cli.renai(), "pack", "hdf5", self.folder / "open.h5", "--out", self.folder / "out"]
+        with h5py.File(self.folder / "open.h5", "w", libver="latest") as file:
+            file["images"], file["labels"] = images, labels
+            file.flush()
+            self.fails(renai_cli.run(words), 3, "open.h5", "a program has it open for writing", "h5clear")
+            before = os.environ.get("HDF5_USE_FILE_LOCKING")
+            os.environ["HDF5_USE_FILE_LOCKING"] = "TRUE"
+            try:
+                self.fails(renai_cli.run(words), 4, "open.h5", "another program has it open", "HDF5_USE_FILE_LOCKING=FALSE")
+            finally:
+                del os.environ["HDF5_USE_FILE_LOCKING"]
+                if before is not None:
+                    os.environ["HDF5_USE_FILE_LOCKING"] = before
+        self.succeeds(renai_cli.run(words))
 
     def test_a_filter_that_is_not_here_is_named(self):
         images, labels = make_images()
