@@ -15,6 +15,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "renai/base/error.hpp"
 #include "renai/base/file_error.hpp"
@@ -158,18 +159,22 @@ bool PositionedFile::read(std::int64_t at, std::span<std::byte> out) const {
 }
 
 void allow_open_files(std::int64_t count) {
-  constexpr std::int64_t kOthers = 512;  // Logs, links between ranks: what will be opened yet.
-  const auto needed = static_cast<rlim_t>(open_now() + count + kOthers);
+  // Logs, checkpoints, links between ranks: what will be opened yet, at least and where the system allows it.
+  constexpr std::int64_t kFewOthers = 64, kOthers = 512;
+  const std::int64_t held = open_now() + count;
+  const auto needed = static_cast<rlim_t>(held + kFewOthers), wanted = static_cast<rlim_t>(held + kOthers);
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed) return;
-  if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed) {
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted) return;
+  const bool bounded = limit.rlim_max != RLIM_INFINITY;
+  if (bounded && limit.rlim_max < needed) {
     throw ResourceError("opening " + std::to_string(count) + " shards",
-                        "a process may have " + std::to_string(limit.rlim_max) + " files open here",
+                        "a process may have " + std::to_string(limit.rlim_max) + " files open here, and needs " +
+                            std::to_string(needed),
                         "raise the limit (ulimit -Hn), or pack with more samples in a shard");
   }
-  limit.rlim_cur = needed;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    throw ResourceError("raising the limit of open files to " + std::to_string(needed),
+  const rlim_t before = std::exchange(limit.rlim_cur, bounded ? std::min(wanted, limit.rlim_max) : wanted);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 && before < needed) {
+    throw ResourceError("raising the limit of open files to " + std::to_string(limit.rlim_cur),
                         std::generic_category().message(errno), "raise it before the start (ulimit -n)");
   }
 }

@@ -37,7 +37,8 @@ class PositionedFile {
   std::int64_t size_bytes_ = 0;
 };
 
-/// Lets the process have this many more files open, if the system's limits allow it. Errors: ResourceError.
+/// Lets the process have this many more files open, and some others beside them: as many as the system's
+/// limits allow. Errors: ResourceError where they are too few.
 void allow_open_files(std::int64_t count);
 
 }  // namespace renai

@@ -296,6 +296,15 @@ class BadInputTest(renai_cli.FolderTest):
                 self.denied([], path, "pack", "folder", photos, "--out", out / f"photos{number}", *words)
         self.denied([], photos, "pack", "cifar", photos, *pack)
 
+    def test_limits_of_open_files(self):
+        """Four shards: where few files may be open they are read none the less, and refused with what it takes."""
+        words = [renai_cli.renai(), "train", "--data", self.data, "--run-dir", self.folder / "run", "--global-batch", 32,
+                 "--steps", 2, "--device", "cpu"]
+        for limit, number in (("-Sn", 24), ("-n", 160)):
+            self.succeeds(renai_cli.run(["sh", "-c", f'ulimit {limit} {number} && exec "$@"', "sh", *words]))
+        self.fails(renai_cli.run(["sh", "-c", 'ulimit -n 40 && exec "$@"', "sh", *words]), 4,
+                   "a process may have 40 files open here, and needs ")
+
     def test_names_of_nothing(self):
         """What the command line names and is not there, or is a folder where a file is meant: exit 2, whatever kind it is."""
         none, folder = self.folder / "none", self.folder / "idx"
@@ -312,6 +321,9 @@ class BadInputTest(renai_cli.FolderTest):
         self.refuses(2, ["other.toml", "no such"], *train, "--model", self.folder / "other.toml", ranks=(1,))
         for kind in ("idx", "cifar", "folder"):
             self.refuses(2, ["none", "no such"], "pack", kind, none, "--out", self.folder / "new", ranks=(1,))
+        for path, why in ((none, "no such"), (folder, "a folder")):
+            self.refuses(2, ["class names", path.name, why], "pack", "idx", folder, "--out", self.folder / "new",
+                         "--class-names", path, ranks=(1,))
         for command in ("inspect", "verify"):
             self.refuses(2, ["none", "no such"], command, none, ranks=(1,))
         (self.folder / "run").mkdir()
