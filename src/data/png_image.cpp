@@ -135,6 +135,8 @@ RgbImage decode_png(std::span<const std::byte> bytes) {
   require_whole_chunks(bytes);
   PngReader reader(bytes);
   reader.run([size = bytes.size()](png_structp png, png_infop info) {
+    // Without it a chunk beside the pixels whose checksum is wrong is left out, and with it how the image is turned.
+    png_set_crc_action(png, PNG_CRC_DEFAULT, PNG_CRC_ERROR_QUIT);
     png_read_info(png, info);
     require_bytes_for_pixels(png, info, size);
     ask_for_rgb(png, info);

@@ -147,6 +147,17 @@ TEST(Png, DamageIsToldNotGuessed) {
   }
 }
 
+TEST(Png, ADamagedOrientationIsNotLeftOut) {
+  const std::string exif("MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0", 26);
+  const std::string whole = png(1, 2, 8, 0, "\x0a\x14", chunk("eXIf", exif));
+  const std::size_t at = whole.find("eXIf");
+  for (std::size_t i = at + 4; i < at + 4 + exif.size() + 4; ++i) {
+    std::string flipped = whole;
+    flipped[i] = static_cast<char>(flipped[i] ^ 0x40);
+    EXPECT_THROW(decode(flipped), ImageError) << i - at;
+  }
+}
+
 TEST(Resize, IsTheMeanWhereItShrinksByWholePixels) {
   RgbImage image{4, 4, std::vector<std::uint8_t>(48)};
   for (std::size_t i = 0; i < 48; ++i) image.pixels[i] = static_cast<std::uint8_t>(5 * i);
