@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -216,7 +217,8 @@ TEST_P(FusedStep, ChoosesTheFusedKernels) {
 }
 
 /// Convolution with bias, folded batch norm and relu in inference, grouped and not.
-std::vector<float> run_inference(Backend& backend, std::int64_t groups, bool relu, std::string* kernel) {
+std::vector<float> run_inference(Backend& backend, std::int64_t groups, bool relu, std::string* kernel,
+                                 bool overflown = false) {
   OpGraph graph;
   const Shape x_shape{2, 7, 5, 8}, y_shape{2, 7, 5, 12};
   const TensorId x = graph.add_tensor("x", TensorRole::activation, x_shape);
@@ -245,6 +247,7 @@ std::vector<float> run_inference(Backend& backend, std::int64_t groups, bool rel
     harness.set(tensor, values);
     ++stream;
   }
+  if (overflown) harness.set(info.folded_scale, std::vector<float>(12, std::numeric_limits<float>::quiet_NaN()));
   harness.run();
   if (kernel != nullptr) *kernel = harness.book().of(GraphId::SIMPLE_TASK_GRAPH).front().kernel;
   return harness.get(last);
@@ -260,6 +263,13 @@ TEST(FusedInference, BatchNormIsFoldedIntoTheWeights) {
       EXPECT_TRUE(kernel.starts_with("onednn.conv_bn:")) << kernel;
       EXPECT_LT(relative_difference(want, have), 2e-6) << "groups " << groups << ", relu " << relu;
     }
+  }
+}
+
+TEST(FusedInference, ReluKeepsWhatIsNoNumber) {
+  const auto reference = make_reference_backend(), cpu = make_cpu_backend(2);
+  for (Backend* backend : {reference.get(), cpu.get()}) {
+    for (const float value : run_inference(*backend, 1, true, nullptr, true)) EXPECT_TRUE(std::isnan(value));
   }
 }
 

@@ -64,15 +64,19 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Problem& p, bool bi
       onednn_engine()};
 }
 
-dnnl::primitive_attr with_relu(bool relu) {
-  dnnl::primitive_attr attr = user_scratchpad();
-  if (relu) {
-    dnnl::post_ops ops;
-    ops.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
-    attr.set_post_ops(ops);
+/// In place, over what a convolution has just written. Not a post-operation: oneDNN's relu makes 0 of NaN, and a
+/// network whose weights have overflowed would go on with a loss.
+struct Relu {
+  float* y = nullptr;
+  std::int64_t elems = 0;
+  int threads = 1;
+
+  void run() const {
+    parallel_ranges(threads, elems, [this](std::int64_t begin, std::int64_t end) {
+      machine_loops().relu(y + begin, y + begin, end - begin);
+    });
   }
-  return attr;
-}
+};
 
 /// Rule 6 of the determinism contract leaves out Winograd in fp32.
 void require_direct(const char* kernel) {
@@ -195,15 +199,19 @@ Offer<Kernel> make_conv_forward(const Site& site) {
       make_problem(std::get<Conv2dParams>(node.params), site.shape(node.inputs[0]), site.shape(node.outputs[0]));
   WorkspaceLayout layout;
   const ConvPlan<dnnl::convolution_forward> plan(
-      p, forward_desc(p, bias, dnnl::prop_kind::forward_training, with_relu(relu)), layout);
+      p, forward_desc(p, bias, dnnl::prop_kind::forward_training, user_scratchpad()), layout);
+  const std::int64_t elems = relu ? site.shape(node.outputs[0]).elems() : 0;
   Kernel kernel;
   kernel.detail = plan.detail();
   kernel.workspace_bytes = layout.size_bytes();
-  kernel.bind = [plan, bias](const Operands& at) -> Call {
+  kernel.bind = [=, threads = site.threads()](const Operands& at) -> Call {
     void* bias_at = bias ? at.inputs[2] : nullptr;
     auto steps =
         plan.bind(forward_arguments(plan.desc, at.inputs[0], bias_at, at.outputs[0]), at.inputs[1], at.workspace);
-    return [steps = std::move(steps)] { run_all(steps); };
+    return [steps = std::move(steps), tail = Relu{at.out(0), elems, threads}] {
+      run_all(steps);
+      if (tail.elems > 0) tail.run();
+    };
   };
   return kernel;
 }
@@ -256,7 +264,8 @@ Offer<Kernel> make_conv_bn(const Site& site) {
   const std::int64_t folded_w = layout.add(static_cast<std::int64_t>(p.weights_krsc.get_size()));
   const std::int64_t folded_b = layout.add(static_cast<std::int64_t>(p.bias_desc.get_size()));
   const ConvPlan<dnnl::convolution_forward> plan(
-      p, forward_desc(p, true, dnnl::prop_kind::forward_inference, with_relu(relu)), layout);
+      p, forward_desc(p, true, dnnl::prop_kind::forward_inference, user_scratchpad()), layout);
+  const std::int64_t elems = relu ? site.shape(conv.outputs[0]).elems() : 0;
   const std::int64_t k = p.bias[0], filter = site.shape(conv.inputs[1]).elems() / k;
   Kernel kernel;
   kernel.detail = plan.detail();
@@ -266,9 +275,10 @@ Offer<Kernel> make_conv_bn(const Site& site) {
     auto* bias = reinterpret_cast<float*>(at.workspace + folded_b);
     const Fold fold{at.in(1), at.in(2), at.in(3), at.inputs.size() > 4 ? at.in(4) : nullptr, plain, bias, k, filter};
     auto steps = plan.bind(forward_arguments(plan.desc, at.inputs[0], bias, at.outputs[0]), plain, at.workspace);
-    return [fold, threads, steps = std::move(steps)] {
+    return [fold, threads, steps = std::move(steps), tail = Relu{at.out(0), elems, threads}] {
       fold.run(threads);
       run_all(steps);
+      if (tail.elems > 0) tail.run();
     };
   };
   return kernel;
