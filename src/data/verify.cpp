@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <system_error>
@@ -13,6 +14,7 @@
 #include "renai/base/file_error.hpp"
 #include "renai/data/pack.hpp"
 #include "renai/io/atomic_file.hpp"
+#include "renai/io/directory_lock.hpp"
 #include "shard_content.hpp"
 #include "shard_file.hpp"
 
@@ -165,6 +167,27 @@ std::string verify_dataset(const fs::path& path) {
   return text;
 }
 
+namespace {
+
+/// Copies of shards that an interrupted run left half-written.
+void remove_partials(const fs::path& directory, const Manifest& manifest) {
+  std::vector<std::string> starts{std::string(kManifestFile) + "."};
+  for (const SplitInfo& split : manifest.splits) {
+    for (const ShardInfo& info : split.shards) starts.push_back(info.file + ".");
+  }
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(".partial")) continue;
+    const bool own =
+        std::any_of(starts.begin(), starts.end(), [&](const auto& start) { return name.starts_with(start); });
+    std::error_code kept;
+    if (own) fs::remove(entry.path(), kept);
+  }
+}
+
+}  // namespace
+
 void adopt_dataset(const fs::path& path) {
   require_set(path);
   if (!fs::is_directory(path)) {
@@ -172,6 +195,9 @@ void adopt_dataset(const fs::path& path) {
     return;
   }
   Manifest manifest = load_manifest(path);
+  const DirectoryLock lock = lock_directory(path);
+  // Where another program holds the folder they may be its own; shards themselves are replaced whole.
+  if (lock.error == 0) remove_partials(path, manifest);
   bool changed = false;
   for (SplitInfo& split : manifest.splits) {
     for (ShardInfo& info : split.shards) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data_files.hpp"
+#include "renai/io/directory_lock.hpp"
 #include "renai/io/hdf5.hpp"
 
 namespace renai {
@@ -118,6 +119,24 @@ TEST(Verify, WithoutDigestsAdoptionIsNamedAndWorks) {
   EXPECT_EQ(slurp(shard), adopted) << "nothing is left to do";
   flip_byte(shard, "images", 60 * 2);
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("sample 2"));
+}
+
+TEST(Verify, AdoptionTakesAwayWhatAnInterruptedOneLeft) {
+  const Folder folder;
+  write_bare(folder / "set");
+  const fs::path half = folder / "set/train-00001-of-00002.h5.4711-1.partial", other = folder / "set/notes.partial";
+  testing::spill(half, "half");
+  testing::spill(other, "mine");
+  {
+    const DirectoryLock held = lock_directory(folder / "set");
+    ASSERT_EQ(held.error, 0);
+    adopt_dataset(folder / "set");
+    EXPECT_TRUE(fs::exists(half)) << "it may be that program's";
+  }
+  adopt_dataset(folder / "set");
+  EXPECT_FALSE(fs::exists(half));
+  EXPECT_TRUE(fs::exists(other));
+  verify_dataset(folder / "set");
 }
 
 TEST(Verify, AdoptionFollowsLinksToShards) {
