@@ -196,7 +196,10 @@ void adopt_dataset(const fs::path& path) {
   }
   Manifest manifest = load_manifest(path);
   const DirectoryLock lock = lock_directory(path);
-  // Where another program holds the folder they may be its own; shards themselves are replaced whole.
+  if (lock.error == EWOULDBLOCK) {
+    throw UserError("adopting " + path.string(), "another program packs or adopts there",
+                    "wait until it has ended; adopting is for one rank");
+  }
   if (lock.error == 0) remove_partials(path, manifest);
   bool changed = false;
   for (SplitInfo& split : manifest.splits) {

@@ -83,6 +83,7 @@ std::string inspect_dataset(const std::filesystem::path& path, bool json);
 /// Returns a line for each file checked.
 std::string verify_dataset(const std::filesystem::path& path);
 /// Adds digests of samples and labels to shards made elsewhere, and a manifest's shard digests where missing.
+/// Errors: UserError while another program packs or adopts in the folder.
 void adopt_dataset(const std::filesystem::path& path);
 
 }  // namespace renai

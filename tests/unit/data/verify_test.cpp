@@ -130,7 +130,7 @@ TEST(Verify, AdoptionTakesAwayWhatAnInterruptedOneLeft) {
   {
     const DirectoryLock held = lock_directory(folder / "set");
     ASSERT_EQ(held.error, 0);
-    adopt_dataset(folder / "set");
+    EXPECT_THAT(message_of<UserError>([&] { adopt_dataset(folder / "set"); }), HasSubstr("another program"));
     EXPECT_TRUE(fs::exists(half)) << "it may be that program's";
   }
   adopt_dataset(folder / "set");
