@@ -13,26 +13,42 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json parse(const std::string& text, const std::string& where) {
+constexpr const char* kDamagedLine = "the file is damaged: take that line out of it";
+
+ordered_json parse(const std::string& text, const std::string& where, const char* remedy) {
   ordered_json object = ordered_json::parse(text, nullptr, false);
-  if (object.is_discarded()) throw DataError(where, "this is not JSON", "the file is damaged");
+  if (!object.is_object()) {
+    throw DataError(where, object.is_discarded() ? "this is not JSON" : "this is not a JSON object", remedy);
+  }
   return object;
 }
 
-std::string validations(const std::filesystem::path& directory) {
+/// The line of one validation.
+std::string validation_text(const ordered_json& line, const std::string& where) {
+  const auto number = [&](const char* key) {
+    const ordered_json value = line.value(key, ordered_json());
+    if (value.is_number()) return value;
+    throw DataError(where, "key '" + std::string(key) + "' is " + value.dump() + ", not a number", kDamagedLine);
+  };
   std::ostringstream out;
+  out << "  step " << number("step").get<std::int64_t>() << "  top-1 " << number("top1").get<double>() << "  top-5 "
+      << number("top5").get<double>() << "  images " << number("images").get<std::int64_t>()
+      << (line.value("ema", ordered_json()) == true ? "  averaged weights" : "") << "\n";
+  return out.str();
+}
+
+std::string validations(const std::filesystem::path& directory) {
+  std::string text;
   std::istringstream lines(read_text(directory / "metrics.jsonl"));
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     if (lines.eof()) break;  // Not ended: a killed run leaves such a line, and a running one is still writing it.
     ++number;
-    const ordered_json object = parse(line, (directory / "metrics.jsonl").string() + ":" + std::to_string(number));
-    if (object.value("kind", "") != "val") continue;
-    out << "  step " << object.value("step", 0) << "  top-1 " << object.value("top1", 0.0) << "  top-5 "
-        << object.value("top5", 0.0) << "  images " << object.value("images", 0)
-        << (object.value("ema", false) ? "  averaged weights" : "") << "\n";
+    const std::string where = (directory / "metrics.jsonl").string() + ":" + std::to_string(number);
+    const ordered_json object = parse(line, where, kDamagedLine);
+    if (object.value("kind", ordered_json()) == "val") text += validation_text(object, where);
   }
-  return out.str();
+  return text;
 }
 
 std::string checkpoints(const std::filesystem::path& directory) {
@@ -65,7 +81,7 @@ std::string summarize_run(const std::filesystem::path& directory, bool json) {
   if (json) return text;
   std::ostringstream out;
   out << "run " << directory.string() << "\n";
-  const ordered_json object = parse(text, summary.string());
+  const ordered_json object = parse(text, summary.string(), "the file is damaged: move it away");
   for (const auto& [key, value] : object.items()) {
     out << "  " << key << " " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
   }

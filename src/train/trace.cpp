@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -17,18 +18,29 @@ using nlohmann::ordered_json;
 std::string float_bits(float value) { return hex64(std::bit_cast<std::uint32_t>(value)).substr(8); }
 std::string double_bits(double value) { return hex64(std::bit_cast<std::uint64_t>(value)); }
 
-std::vector<ordered_json> parse_trace(const std::filesystem::path& path, const std::vector<std::string>& texts) {
+/// Why a line cannot stand where it is in a trace; empty when it can.
+std::string fault_of(const ordered_json& line, bool first) {
+  if (!line.is_object()) return "this is not a line of a trace";
+  const ordered_json kind = line.value("kind", ordered_json());
+  if (kind == "header") return first ? "" : "a second header begins here";
+  if (first) return "the trace has no header";
+  if (kind != "step" && kind != "val") return "this is not a line of a trace";
+  const ordered_json step = line.value("step", ordered_json());
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (step.is_number_unsigned() && step.get<std::uint64_t>() <= kMost) return "";
+  return line.contains("step") ? "its step is " + step.dump() + ", which is the number of none" : "it names no step";
+}
+
+std::vector<ordered_json> parse_trace(const std::filesystem::path& path, const std::vector<std::string>& texts,
+                                      const std::string& remedy) {
+  if (texts.empty()) throw DataError(path.string(), "the trace has no header", remedy);
   std::vector<ordered_json> lines;
   for (std::size_t number = 1; number <= texts.size(); ++number) {
-    ordered_json object = ordered_json::parse(texts[number - 1], nullptr, false);
-    if (object.is_discarded() || !object.is_object() || !object.contains("kind")) {
-      throw DataError(path.string() + ":" + std::to_string(number), "this is not a line of a trace",
-                      "give a file written by renai train --trace");
+    ordered_json line = ordered_json::parse(texts[number - 1], nullptr, false);
+    if (const std::string fault = fault_of(line, number == 1); !fault.empty()) {
+      throw DataError(path.string() + ":" + std::to_string(number), fault, remedy);
     }
-    lines.push_back(std::move(object));
-  }
-  if (lines.empty() || lines.front()["kind"] != "header") {
-    throw DataError(path.string(), "the trace has no header", "give a file written by renai train --trace");
+    lines.push_back(std::move(line));
   }
   return lines;
 }
@@ -42,7 +54,7 @@ std::vector<ordered_json> read_trace(const std::filesystem::path& path) {
   if (!file) fail_reading("reading " + path.string(), errno);
   std::vector<std::string> texts;
   for (std::string line; std::getline(file, line);) texts.push_back(std::move(line));
-  return parse_trace(path, texts);
+  return parse_trace(path, texts, "give a file written by renai train --trace");
 }
 
 std::string header_differences(const ordered_json& a, const ordered_json& b) {
@@ -80,7 +92,7 @@ TraceWriter::TraceWriter(const std::filesystem::path& path,
   std::vector<std::string> lines;
   const std::vector<std::string> earlier = first_step > 0 ? LineFile::read(path) : std::vector<std::string>();
   if (!earlier.empty()) {
-    for (const ordered_json& line : parse_trace(path, earlier)) {
+    for (const ordered_json& line : parse_trace(path, earlier, "move that file away, or give another --trace")) {
       // A validation belongs to the steps before it: the one after step n stands behind step n - 1.
       const std::int64_t step = line["kind"] == "header" ? 0 : line["step"].get<std::int64_t>();
       const bool validated = line["kind"] == "val" && step == first_step && !validates_first;

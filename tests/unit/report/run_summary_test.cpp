@@ -67,6 +67,23 @@ TEST_F(RunDirectory, ALineThatAKilledRunDidNotEndIsLeftOut) {
   EXPECT_EQ(summarize_run(folder_.path(), false), whole);
 }
 
+TEST_F(RunDirectory, JsonThatIsNotWhatARunWritesIsDamageToo) {
+  for (const char* line :
+       {"[1]", "7", "null", R"({"kind":"val"})", R"({"kind":"val","step":"x","top1":0,"top5":0,"images":1})",
+        R"({"kind":"val","step":1,"top1":null,"top5":0,"images":1})",
+        R"({"kind":"val","step":1,"top1":0,"top5":[],"images":1})"}) {
+    spill(folder_ / "metrics.jsonl", std::string(kMetrics) + line + "\n");
+    const std::string message = message_of<DataError>([&] { summarize_run(folder_.path(), false); });
+    EXPECT_NE(message.find((folder_ / "metrics.jsonl").string() + ":3; "), std::string::npos) << message;
+    EXPECT_NE(message.find("take that line out"), std::string::npos) << message;
+  }
+  spill(folder_ / "metrics.jsonl", std::string(kMetrics) + "{\"kind\":[1]}\n{\"kind\":\"of later versions\"}\n");
+  EXPECT_NO_THROW(summarize_run(folder_.path(), false));
+  spill(folder_ / "summary.json", "[1]");
+  const std::string message = message_of<DataError>([&] { summarize_run(folder_.path(), false); });
+  EXPECT_NE(message.find((folder_ / "summary.json").string()), std::string::npos) << message;
+}
+
 TEST_F(RunDirectory, DamageIsNamedWithFileAndLine) {
   spill(folder_ / "summary.json", "{\"status\": ");
   std::string message = message_of<DataError>([&] { summarize_run(folder_.path(), false); });

@@ -163,6 +163,56 @@ TEST_F(TraceDiff, DamagedFilesAreNamedWithTheLine) {
   EXPECT_NE(missing.find((folder_ / "none").string()), std::string::npos) << missing;
 }
 
+/// Lines that are JSON and none of a trace's, and what is said of them.
+struct OddLine {
+  const char* text;
+  const char* why;
+};
+constexpr OddLine kOddLines[] = {
+    {R"({"kind":"step"})", "it names no step"},
+    {R"({"kind":"val","loss":"00"})", "it names no step"},
+    {R"({"kind":"step","step":null})", "its step is null"},
+    {R"({"kind":"step","step":"3"})", "its step is \"3\""},
+    {R"({"kind":"step","step":[3]})", "its step is [3]"},
+    {R"({"kind":"step","step":1.5})", "its step is 1.5"},
+    {R"({"kind":"step","step":-1})", "its step is -1"},
+    {R"({"kind":"step","step":18446744073709551615})", "its step is 18446744073709551615"},
+    {R"({"kind":"header","model":"lenet5"})", "a second header"},
+    {R"({"kind":"other","step":1})", "not a line of a trace"},
+    {R"({"kind":7,"step":1})", "not a line of a trace"},
+    {R"({"kind":{},"step":1})", "not a line of a trace"},
+    {R"({"step":1})", "not a line of a trace"},
+    {"[1]", "not a line of a trace"},
+    {"null", "not a line of a trace"},
+    {"", "not a line of a trace"},
+};
+
+TEST_F(TraceDiff, OddLinesAreDamageThatIsNamed) {
+  write_trace(folder_ / "a");
+  const std::string good = slurp(folder_ / "a");
+  for (const OddLine& odd : kOddLines) {
+    spill(folder_ / "b", good + odd.text + "\n");
+    const std::string message = message_of<DataError>([&] { diff(); });
+    EXPECT_NE(message.find((folder_ / "b").string() + ":7; "), std::string::npos) << odd.text << message;
+    EXPECT_NE(message.find(odd.why), std::string::npos) << odd.text << message;
+  }
+}
+
+TEST(TraceWriter, RefusesToGoOnBehindOddLines) {
+  const Folder folder;
+  write_trace(folder / "whole");
+  const std::string good = slurp(folder / "whole");
+  for (const OddLine& odd : kOddLines) {
+    const std::string odd_trace = good + odd.text + "\n";
+    spill(folder / "odd", odd_trace);
+    const std::string message = message_of<DataError>([&] { TraceWriter(folder / "odd", kHeader, 3); });
+    EXPECT_NE(message.find((folder / "odd").string() + ":7; "), std::string::npos) << odd.text << message;
+    EXPECT_NE(message.find(odd.why), std::string::npos) << odd.text << message;
+    EXPECT_NE(message.find("move that file away"), std::string::npos) << message;
+    EXPECT_EQ(slurp(folder / "odd"), odd_trace);
+  }
+}
+
 TEST(TraceWriter, GoesOnBehindALineThatAKilledRunDidNotEnd) {
   const Folder folder;
   write_trace(folder / "whole");
