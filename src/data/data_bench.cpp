@@ -14,9 +14,9 @@
 #include <latch>
 #include <limits>
 #include <memory>
-#include <thread>
 
 #include "renai/base/digest.hpp"
+#include "renai/base/thread.hpp"
 #include "renai/data/jpeg.hpp"
 #include "renai/data/loader.hpp"
 
@@ -26,6 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kSeed = 1;
+constexpr const char* kThreadsOption = "--threads";
 constexpr std::int64_t kHeldBytes = std::int64_t{256} << 20;  ///< Of encoded images, kept in memory for decoding alone.
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -130,7 +131,8 @@ StageRate measure(const std::string& name, const DataBenchConfig& config,
                   const std::function<Work(int thread)>& make_work) {
   std::vector<Tally> tallies(static_cast<std::size_t>(config.threads));
   std::atomic<std::int64_t> next{0};
-  std::latch ready(config.threads), go(1);
+  std::latch ready(config.threads);
+  std::atomic<bool> go{false}, given_up{false};
   Clock::time_point end;  // Written before `go`.
   const auto run = [&](std::size_t t) {
     Work work;
@@ -141,9 +143,9 @@ StageRate measure(const std::string& name, const DataBenchConfig& config,
       tally.failure = std::current_exception();
     }
     ready.count_down();
-    go.wait();
+    go.wait(false);
     try {
-      while (!tally.failure && (config.samples > 0 || Clock::now() < end)) {
+      while (!given_up && !tally.failure && (config.samples > 0 || Clock::now() < end)) {
         const std::int64_t position = next.fetch_add(1, std::memory_order_relaxed);
         if (config.samples > 0 && position >= config.samples) break;
         tally.bytes += work(position);
@@ -154,13 +156,21 @@ StageRate measure(const std::string& name, const DataBenchConfig& config,
     }
     tallies[t] = tally;
   };
-  std::vector<std::thread> threads;
-  for (std::size_t t = 0; t < tallies.size(); ++t) threads.emplace_back(run, t);
+  const auto set_off = [&go] {
+    go = true;
+    go.notify_all();
+  };
+  ThreadGroup threads([&] {
+    given_up = true;
+    set_off();
+  });
+  for (std::size_t t = 0; t < tallies.size(); ++t)
+    threads.start("thread " + std::to_string(t) + " of " + name, kThreadsOption, [&run, t] { run(t); });
   ready.wait();
   const Meter meter;
   end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(config.seconds));
-  go.count_down();
-  for (std::thread& thread : threads) thread.join();
+  set_off();
+  threads.join();
   std::int64_t images = 0, bytes = 0;
   for (const Tally& tally : tallies) {
     if (tally.failure) std::rethrow_exception(tally.failure);
@@ -260,6 +270,7 @@ StageRate run_loader(const Subject& subject, int threads, std::int64_t batches,
   config.layout = subject.layout;
   config.staging = {buffers.data(), buffers.data() + subject.layout.size_bytes};
   config.threads = threads;
+  config.threads_option = kThreadsOption;
   config.augmentation = subject.config.augmentation;
   config.seed = kSeed;
   const Free free;

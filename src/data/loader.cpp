@@ -5,12 +5,11 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/thread.hpp"
 #include "sample_stager.hpp"
 
 namespace renai {
@@ -65,13 +64,14 @@ struct Loader::Impl {
   bool stopping = false;
   std::chrono::nanoseconds waited{0};
   std::vector<std::unique_ptr<SampleStager>> stagers;  ///< One a thread.
-  std::vector<std::thread> threads;
+  ThreadGroup threads{[this] { stop(); }};             ///< Last: what they use outlives them.
 
   explicit Impl(const LoaderConfig& given) : config(given) {}
   Entry& entry(std::int64_t k) { return ring[static_cast<std::size_t>(k % kQueueDepth)]; }
   Slot slot(std::int64_t k) const { return {config.staging[static_cast<std::size_t>(k % 2)], &config.layout}; }
 
   void run(SampleStager& stager);
+  void stop() noexcept;
   bool can_open() { return current < submitted && entry(current).stage == Stage::queued && released + 2 > current; }
   bool can_fill() { return current < submitted && entry(current).stage == Stage::filling; }
   void open(std::unique_lock<std::mutex>& lock);
@@ -209,35 +209,25 @@ void Loader::Impl::run(SampleStager& stager) {
 
 Loader::Loader(const LoaderConfig& config) : impl_(std::make_unique<Impl>(config)) {
   if (config.threads < 1) {
-    throw UserError("--loader-threads " + std::to_string(config.threads), "at least one thread is needed",
+    throw UserError(config.threads_option + " " + std::to_string(config.threads), "at least one thread is needed",
                     "use 1 or more");
   }
   RENAI_CHECK(config.staging[0] != nullptr && config.staging[1] != nullptr, "both staging buffers exist");
   for (int i = 0; i < config.threads; ++i) impl_->stagers.push_back(std::make_unique<SampleStager>(impl_->config));
-  impl_->threads.resize(static_cast<std::size_t>(config.threads));
-  std::size_t started = 0;
-  try {
-    for (; started < impl_->threads.size(); ++started) {
-      impl_->threads[started] = std::thread([this, started] { impl_->run(*impl_->stagers[started]); });
-    }
-  } catch (const std::system_error& error) {
-    impl_->threads.resize(started);
-    stop();
-    throw ResourceError("starting loader thread " + std::to_string(started), error.what(), "lower --loader-threads");
+  for (int i = 0; i < config.threads; ++i) {
+    impl_->threads.start("loader thread " + std::to_string(i), config.threads_option,
+                         [impl = impl_.get(), i] { impl->run(*impl->stagers[static_cast<std::size_t>(i)]); });
   }
 }
 
-Loader::~Loader() { stop(); }
+Loader::~Loader() = default;
 
-void Loader::stop() noexcept {
+void Loader::Impl::stop() noexcept {
   {
-    const std::lock_guard<std::mutex> lock(impl_->mutex);
-    impl_->stopping = true;
+    const std::lock_guard<std::mutex> lock(mutex);
+    stopping = true;
   }
-  impl_->work.notify_all();
-  for (std::thread& thread : impl_->threads) {
-    if (thread.joinable()) thread.join();
-  }
+  work.notify_all();
 }
 
 std::int64_t Loader::submit(const ShardJob& job) {

@@ -8,8 +8,9 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
+
+#include "renai/base/thread.hpp"
 
 namespace renai {
 
@@ -22,7 +23,7 @@ struct OrderedLimits {
 
 /// Makes items 0 ... count - 1 on threads and hands them to `take` in order, on the calling thread.
 /// `make(i, thread)` returns an Item with `held_bytes()`. Errors: the exception of the first item that has one,
-/// whichever thread was faster, or that of `take`.
+/// whichever thread was faster, or that of `take`; ResourceError where a thread cannot be started.
 template <typename Item>
 class OrderedWork {
  public:
@@ -31,18 +32,16 @@ class OrderedWork {
 
   OrderedWork(std::int64_t count, const OrderedLimits& limits, Make make)
       : count_(count), limits_(limits), make_(std::move(make)), places_(static_cast<std::size_t>(limits.items)) {}
-  ~OrderedWork() { stop(); }
-  OrderedWork(const OrderedWork&) = delete;
-  OrderedWork& operator=(const OrderedWork&) = delete;
 
   void run(const Take& take) {
     const auto threads = static_cast<int>(std::min<std::int64_t>(limits_.threads, count_));
-    for (int t = 0; t < threads; ++t) threads_.emplace_back([this, t] { work(t); });
+    for (int t = 0; t < threads; ++t)
+      threads_.start("decoding thread " + std::to_string(t), "--threads", [this, t] { work(t); });
     for (std::int64_t i = 0; i < count_; ++i) {
       Item item = wait_for(i);
       take(i, std::move(item));
     }
-    stop();
+    threads_.end();
   }
 
  private:
@@ -95,9 +94,6 @@ class OrderedWork {
       stopping_ = true;
     }
     room_.notify_all();
-    for (std::thread& thread : threads_) {
-      if (thread.joinable()) thread.join();
-    }
   }
 
   const std::int64_t count_;
@@ -108,7 +104,7 @@ class OrderedWork {
   std::vector<Place> places_;
   std::int64_t begun_ = 0, taken_ = 0, held_bytes_ = 0;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  ThreadGroup threads_{[this] { stop(); }};
 };
 
 }  // namespace renai

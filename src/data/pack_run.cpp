@@ -1,6 +1,5 @@
 #include "pack_run.hpp"
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -8,11 +7,11 @@
 #include <exception>
 #include <mutex>
 #include <sstream>
-#include <thread>
 
 #include "pack_journal.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/thread.hpp"
 #include "renai/io/atomic_file.hpp"
 #include "shard_file.hpp"
 
@@ -33,17 +32,8 @@ class Worker {
  public:
   Worker(const PackPlan& plan, int rank, int world_size)
       : plan_(plan), stride_(static_cast<std::size_t>(world_size)), next_(static_cast<std::size_t>(rank)) {
-    for (std::thread& lane : lanes_) lane = std::thread([this] { run(); });
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes_.start("a packing thread", "", [this] { run(); });
   }
-  ~Worker() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      giving_up_ = true;
-    }
-    for (std::thread& lane : lanes_) lane.join();
-  }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
 
   /// Waits for one tick or the end. The message: samples handled so far, "end" or "more", then the shards done since
   /// the last message. Errors: those of the shard that failed.
@@ -72,10 +62,16 @@ class Worker {
     changed_.notify_all();
   }
 
+  void give_up() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    giving_up_ = true;
+  }
+
   bool make_next() {
     std::size_t own = 0;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
+      if (giving_up_) throw GivenUp{};
       own = next_;
       next_ += stride_;
     }
@@ -101,8 +97,9 @@ class Worker {
   std::string finished_;
   bool giving_up_ = false;
   std::exception_ptr failure_;
-  std::array<std::thread, 2> lanes_;
-  std::size_t running_ = 2;  ///< Of the lanes.
+  static constexpr std::size_t kLanes = 2;
+  std::size_t running_ = kLanes;
+  ThreadGroup lanes_{[this] { give_up(); }};
 };
 
 /// What ranks have told so far.

@@ -10,6 +10,7 @@
 
 #include "renai/base/descriptor.hpp"
 #include "renai/base/file_error.hpp"
+#include "renai/base/thread.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
@@ -60,7 +61,8 @@ std::int64_t available_memory_bytes() {
 }
 
 CacheFiller::CacheFiller(FileSet files, int part, int parts)
-    : files_(std::move(files)), thread_([this, part, parts] { run(part, parts); }) {}
+    : files_(std::move(files)),
+      thread_(start_thread("the thread that fills the cache", "", [this, part, parts] { run(part, parts); })) {}
 
 CacheFiller::~CacheFiller() {
   stop_ = true;

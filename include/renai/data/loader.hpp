@@ -44,6 +44,7 @@ struct LoaderConfig {
   Mixing mixing{};
   double erasing = 0;   ///< Probability that a box of a sample is erased.
   double val_crop = 0;  ///< What validation shows, see centre_box(); 0: all of a raw image, 0.875 of an encoded one.
+  std::string threads_option = "--loader-threads";  ///< What the command line calls `threads`.
 };
 
 /// Job k goes to buffer k % 2. `submit` queues (at most `kQueueDepth` ahead), `wait` blocks until job k is staged,
@@ -69,7 +70,6 @@ class Loader {
 
  private:
   struct Impl;
-  void stop() noexcept;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,14 +1,31 @@
 #include "parallel.hpp"
 
+#include <atomic>
 #include <string>
 
 #include "renai/base/error.hpp"
+#include "renai/base/thread.hpp"
 
 namespace renai::cpu {
+namespace {
+
+/// The OpenMP runtime ends the process where the system gives it no thread; this says so first.
+void require_threads(int threads) {
+  std::atomic<bool> over{false};
+  ThreadGroup group([&over] {
+    over = true;
+    over.notify_all();
+  });
+  for (int t = 1; t < threads; ++t)
+    group.start("thread " + std::to_string(t) + " of the cpu backend", "--threads", [&over] { over.wait(false); });
+}
+
+}  // namespace
 
 void require_team(int threads) {
   thread_local int proven = 0;
   if (proven == threads) return;
+  require_threads(threads);
   omp_set_dynamic(0);
   omp_set_num_threads(threads);
   int members = 0;

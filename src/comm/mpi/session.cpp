@@ -36,7 +36,12 @@ class Session final : public MpiSession {
     // MPI's own end waits for every rank without a limit: only for runs that end well everywhere.
     if (std::uncaught_exceptions() > 0 || link_->board->failed()) return;
     if (owns_mpi_) say_goodbye();
-    const Watchdog watchdog("MPI_Finalize", link_->rank, longest_deadline_.value_or(kDefaultDeadline));
+    std::optional<Watchdog> watchdog;
+    try {
+      watchdog.emplace("MPI_Finalize", link_->rank, longest_deadline_.value_or(kDefaultDeadline));
+    } catch (const Error&) {
+      // No thread to be had: without a limit then. The run itself has ended well.
+    }
     link_->release();
     if (owns_mpi_) MPI_Finalize();
   }

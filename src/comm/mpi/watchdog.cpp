@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "link.hpp"
+#include "renai/base/thread.hpp"
 
 namespace renai::mpi {
 namespace {
@@ -21,7 +22,9 @@ milliseconds turn_of(int rank) { return kLastLook + (rank > 0 ? kTurn + kTurnOfR
 }  // namespace
 
 Watchdog::Watchdog(std::string call, int rank, milliseconds limit)
-    : call_(std::move(call)), rank_(rank), thread_([this, limit] { watch(limit, turn_of(rank_)); }) {}
+    : call_(std::move(call)),
+      rank_(rank),
+      thread_(start_thread("the thread that guards " + call_, "", [this, limit] { watch(limit, turn_of(rank_)); })) {}
 
 Watchdog::~Watchdog() {
   {

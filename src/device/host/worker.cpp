@@ -1,11 +1,15 @@
 #include "worker.hpp"
 
 #include "graph_body.hpp"
+#include "renai/base/thread.hpp"
 
 namespace renai::host {
 
 Worker::Worker(int index, std::shared_ptr<Counters> counters)
-    : index_(index), counters_(std::move(counters)), ring_(kRingCapacity), thread_([this] { loop(); }) {}
+    : index_(index),
+      counters_(std::move(counters)),
+      ring_(kRingCapacity),
+      thread_(start_thread("a thread of the host device", "", [this] { loop(); })) {}
 
 Worker::~Worker() {
   {
