@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include "commands.hpp"
 #include "recipe_options.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/model/model_spec.hpp"
 
@@ -352,7 +354,7 @@ int guarded(World* world, F&& body) {
     return report(
         ResourceError("memory", "the host has no more memory", "lower --global-batch, or use a larger machine"));
   } catch (const std::filesystem::filesystem_error& error) {
-    return report(ResourceError(error.path1().string(), error.code().message(), "check permissions and free space"));
+    return report(ResourceError(error.path1().string(), error.code().message(), file_remedy(error.code().value())));
   } catch (const std::exception& error) {
     return report(InternalError("an unexpected failure", error.what(), "please report this with the command line"));
   }
@@ -373,8 +375,11 @@ void prepare_process() {
 int finish_output(int code) {
   if (code != 0) return code;
   return guarded(nullptr, [] {
+    errno = 0;
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
-    throw ResourceError("standard output", "it cannot be written", "check that its disk has space");
+    if (errno != 0) fail_writing("standard output cannot be written", errno);
+    throw ResourceError("standard output cannot be written", "the system refused a part of it",
+                        "check that its disk has space");
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -60,9 +61,10 @@ void append_seal(const std::filesystem::path& path) {
     std::ifstream file = open_file(path);
     seal += digest_of(file, size_of(path), path);
   }
+  errno = 0;
   std::ofstream file(path, std::ios::binary | std::ios::app);
   file << seal << std::flush;
-  if (!file) throw ResourceError("writing " + path.string(), "the end of the file could not be written", "free space");
+  if (!file) fail_writing("writing " + path.string(), errno != 0 ? errno : EIO);
 }
 
 SealState check_seal(const std::filesystem::path& path) {

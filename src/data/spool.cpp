@@ -6,9 +6,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string>
-#include <system_error>
 
-#include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 
 namespace renai {
 
@@ -25,8 +24,7 @@ Spool::Spool(const std::filesystem::path& folder) : folder_(folder) {
 }
 
 void Spool::fail() const {
-  throw ResourceError("writing into " + folder_.string(), std::generic_category().message(errno),
-                      "free some space, or choose another disk; the folder needs room for one shard more");
+  fail_writing("writing into " + folder_.string(), errno, "the folder needs room for one shard more");
 }
 
 void Spool::append(std::span<const std::byte> bytes) {
@@ -51,8 +49,7 @@ void Spool::read(std::int64_t first, std::span<std::byte> out) {
   while (!out.empty()) {
     const ssize_t got = ::pread(file_.get(), out.data(), out.size(), first);
     if (got < 0 && errno == EINTR) continue;
-    if (got == 0) errno = EIO;
-    if (got <= 0) fail();
+    if (got <= 0) fail_reading("reading again what was written into " + folder_.string(), got == 0 ? EIO : errno);
     out = out.subspan(static_cast<std::size_t>(got));
     first += got;
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <system_error>
 
 #include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
@@ -77,9 +76,7 @@ std::string verify_file(const ShardFile& shard, std::int64_t classes, const std:
 }
 
 [[noreturn]] void fail_copying(const fs::path& path, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throw ResourceError("copying " + path.string(), std::generic_category().message(error),
-                      full ? "free some space" : "adopt a copy of the set where you may write");
+  fail_writing("copying " + path.string(), error, "the folder needs room for one shard more");
 }
 
 /// By hand: the standard library's copy calls every failure that comes in the middle an input/output error.

@@ -9,35 +9,13 @@
 #include <system_error>
 
 #include "renai/base/descriptor.hpp"
-#include "renai/base/error.hpp"
 #include "renai/base/file_error.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
 namespace {
 
-std::string reason_of(int error) { return std::generic_category().message(error); }
-
-std::string remedy_of(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT: return "free some space or write to another disk";
-    case EACCES:
-    case EPERM:
-    case EROFS: return "choose a place where you may write";
-    case ENOENT: return "create the folder first";
-    case EISDIR: return "move the folder of that name away";
-    case EEXIST:
-    case ENOTDIR: return "choose another path: a file, or a link that leads nowhere, is in the way";
-    case ELOOP: return "choose another path: its links lead back to themselves";
-    case ENAMETOOLONG: return "choose a shorter name";
-    default: return {};
-  }
-}
-
-[[noreturn]] void fail_writing(const fs::path& path, int error) {
-  throw ResourceError("writing " + path.string(), reason_of(error), remedy_of(error));
-}
+[[noreturn]] void fail_file(const fs::path& path, int error) { fail_writing("writing " + path.string(), error); }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
@@ -51,20 +29,20 @@ fs::path temporary_for(const fs::path& path) {
 /// Some file systems cannot flush a folder; they say so with EINVAL or ENOTSUP, and then nothing is lost by going on.
 void flush_to_disk(const fs::path& path, bool folder, const fs::path& named) {
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (folder ? O_DIRECTORY : 0)));
-  if (!file) fail_writing(named, errno);
-  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail_writing(named, errno);
+  if (!file) fail_file(named, errno);
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail_file(named, errno);
 }
 
 void write_whole(const fs::path& temporary, std::string_view text, const fs::path& named) {
   Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) fail_writing(named, errno);
+  if (!file) fail_file(named, errno);
   while (!text.empty()) {
     const ssize_t written = ::write(file.get(), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_writing(named, errno);
+    if (written < 0) fail_file(named, errno);
     text.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (::close(file.release()) != 0) fail_writing(named, errno);
+  if (::close(file.release()) != 0) fail_file(named, errno);
 }
 
 }  // namespace
@@ -74,7 +52,7 @@ void replace_file(const fs::path& path, const std::function<void(const fs::path&
   try {
     write(temporary);
     flush_to_disk(temporary, false, path);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_writing(path, errno);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_file(path, errno);
   } catch (...) {
     std::error_code ignored;
     fs::resize_file(temporary, 0, ignored);  // Frees the space even if a library still holds the file open.
@@ -114,9 +92,7 @@ std::string read_text(const fs::path& path) {
 }
 
 void require_writable_directory(const fs::path& path) {
-  const auto fail = [&path](int error) {
-    throw ResourceError("folder " + path.string() + " cannot be written", reason_of(error), remedy_of(error));
-  };
+  const auto fail = [&path](int error) { fail_writing("folder " + path.string() + " cannot be written", error); };
   std::error_code error;
   fs::create_directories(path, error);
   if (error) fail(error.value());

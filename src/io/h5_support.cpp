@@ -93,12 +93,17 @@ ElementType classify(hid_t file_type) {
 
 namespace {
 
-/// The error number in the library's text when disk, network or host are the reason; 0 otherwise: that a damaged file
-/// leads to places that no file has is an error of the system too.
-int host_error_in(const std::string& text) {
+/// The system's error number in the library's text; 0 where it has none.
+int error_in(const std::string& text) {
   const std::string mark = "errno = ";
   const auto at = text.find(mark);
-  const int error = at == std::string::npos ? 0 : std::atoi(text.c_str() + at + mark.size());
+  return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + mark.size());
+}
+
+/// The error number of a read when disk, network or host are the reason; 0 otherwise: that a damaged file leads to
+/// places that no file has is an error of the system too.
+int host_error_in(const std::string& text) {
+  const int error = error_in(text);
   constexpr std::array kOfTheHost{EIO, ESTALE, ETIMEDOUT, EAGAIN, EACCES, EPERM, ENOMEM, ENXIO, ENODEV, EREMOTEIO};
   return std::find(kOfTheHost.begin(), kOfTheHost.end(), error) != kOfTheHost.end() ? error : 0;
 }
@@ -113,16 +118,19 @@ std::string reason_in(const std::string& text) {
   return text.empty() ? "the HDF5 library gives no reason" : text;
 }
 
-}  // namespace
-
-Failure take_failure() {
+std::string take_text() {
   std::string text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
   H5Eclear2(H5E_DEFAULT);
-  return {reason_in(text), host_error_in(text), text.starts_with("unable to lock file")};
+  return text;
 }
 
-std::string take_reason() { return take_failure().reason; }
+}  // namespace
+
+Failure take_failure() {
+  const std::string text = take_text();
+  return {reason_in(text), host_error_in(text), text.starts_with("unable to lock file")};
+}
 
 void fail_read(const std::filesystem::path& path, const std::string& what) {
   const Failure failure = take_failure();
@@ -146,8 +154,9 @@ void fail_data(const std::filesystem::path& path, const std::string& what, const
 }
 
 void fail_write(const std::filesystem::path& path, const std::string& what) {
-  throw ResourceError("writing " + path.string() + " (" + what + ")", take_reason(),
-                      "check the disk's free space and permissions");
+  const std::string failed = "writing " + path.string() + " (" + what + ")", text = take_text();
+  if (const int error = error_in(text); error > 0) fail_writing(failed, error);
+  throw ResourceError(failed, reason_in(text), "check the disk's free space and permissions");
 }
 
 }  // namespace renai::h5

@@ -52,12 +52,10 @@ struct ElementType {
 };
 ElementType classify(hid_t file_type);
 
-/// The innermost entry of the library's error stack: the cause, e.g. "No space left on device". Clears the stack.
-std::string take_reason();
-/// The same, and the system's error number where disk, network or host are the reason, else 0.
+/// The innermost entry of the library's error stack. Taking it clears the stack.
 struct Failure {
-  std::string reason;
-  int host_error = 0;
+  std::string reason;    ///< The cause, e.g. "No space left on device".
+  int host_error = 0;    ///< The system's error number where disk, network or host are the reason, else 0.
   bool locking = false;  ///< A lock on the file was refused.
 };
 Failure take_failure();
@@ -71,7 +69,7 @@ Properties file_access();
 
 /// Errors: DataError; `what` is the action, e.g. "reading dataset 'labels'".
 [[noreturn]] void fail_data(const std::filesystem::path& path, const std::string& what, const std::string& why);
-/// Errors: ResourceError with the reason of the library.
+/// Errors: ResourceError with the reason of the library, and what to do about the system's.
 [[noreturn]] void fail_write(const std::filesystem::path& path, const std::string& what);
 
 }  // namespace renai::h5

@@ -5,17 +5,14 @@
 #include <cerrno>
 #include <system_error>
 
-#include "renai/base/error.hpp"
+#include "renai/base/file_error.hpp"
 #include "renai/io/atomic_file.hpp"
 
 namespace renai {
 namespace fs = std::filesystem;
 namespace {
 
-[[noreturn]] void fail(const fs::path& path, int error) {
-  throw ResourceError("writing " + path.string(), std::generic_category().message(error),
-                      "check that its folder exists, may be written and has space");
-}
+[[noreturn]] void fail(const fs::path& path, int error) { fail_writing("writing " + path.string(), error); }
 
 }  // namespace
 

@@ -53,7 +53,7 @@ class StreamsTest(renai_cli.FolderTest):
         self.completed(6)
         for words in (("inspect", self.data), ("verify", self.data), ("--version",)):
             process = self.shell('"$@" >/dev/full', *words)
-            self.fails(process, 4, "standard output", "cannot be written")
+            self.fails(process, 4, "standard output cannot be written", "space")
 
     def test_files_that_may_not_grow(self):
         """As a quota ends a write: an error with the file's name, and no half checkpoint."""
@@ -61,7 +61,7 @@ class StreamsTest(renai_cli.FolderTest):
         process = subprocess.run([renai_cli.renai(), *map(str, self.words("--steps", "6"))], stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True, timeout=120, env=renai_cli.environment(),
                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
-        self.fails(process, 4, str(self.run_dir / "checkpoints"))
+        self.fails(process, 4, str(self.run_dir / "checkpoints"), "ulimit -f")
         self.assertEqual([path.name for path in (self.run_dir / "checkpoints").glob("*")], [])
         self.assertEqual(json.loads((self.run_dir / "summary.json").read_text())["status"], "failed")
 

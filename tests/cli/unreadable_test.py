@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Files that the system does not give, and disks that are full: the rest is looked at, and what can go on goes on."""
 
+import errno
 import json
 import os
+import shutil
 import sys
 import unittest
 from pathlib import Path
@@ -100,6 +102,22 @@ class UnreadableTest(renai_cli.FolderTest):
             self.fails(self.train({"FULL": "metrics.jsonl"}, "--steps", 4, ranks=ranks), 4, "metrics.jsonl", "No space left")
             self.assertEqual(self.summary()["status"], "failed")
             self.assertIn("No space left", self.summary()["error"])
+
+    def test_what_is_advised_fits_the_reason(self):
+        """Whoever writes: a shard or its manifest, a checkpoint or its name, a log, a trace, a summary."""
+        advice = {errno.ENOSPC: "free some space", errno.EDQUOT: "free some of your quota", errno.EROFS: "mounted read-only",
+                  errno.EACCES: "write to a folder where you may", errno.EFBIG: "ulimit -f", errno.EIO: "dmesg"}
+        packs = ["pack", "synthetic", "--train", 64, "--val", 32, "--out", self.folder / "more"]
+        trace = self.folder / "trace"
+        for number, text in advice.items():
+            for path in ("train-00000", "manifest.json"):
+                shutil.rmtree(self.folder / "more", ignore_errors=True)
+                self.fails(self.run_with({"FULL": path, "WRITE_ERROR": str(number)}, *packs), 4, path, os.strerror(number), text)
+            for path in ("step-00000002.h5", "checkpoints/latest", "metrics.jsonl", "summary.json", "trace"):
+                said = self.fails(self.train({"FULL": path, "WRITE_ERROR": str(number)}, "--steps", 3, "--trace", trace), 4, path,
+                                  os.strerror(number), text)
+                self.assertEqual(said.count("renai: rank "), 1, said)
+                trace.unlink()
 
     def test_resume_without_a_readable_pointer(self):
         self.succeeds(self.train({}, "--steps", 6))

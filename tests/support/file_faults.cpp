@@ -1,7 +1,7 @@
 // A library for LD_PRELOAD: files that the system does not give, or gives slowly, and disks that are full.
 // UNREADABLE=TEXT: reads of files with TEXT in their paths fail with EIO. FULL=TEXT: writes of such files fail with
-// ENOSPC. SLOW=TEXT: positioned reads of such files take 50 ms. A "$" at the end of TEXT stands for the end of the
-// path. FAULTY_RANK=N: only on this rank of Open MPI's.
+// ENOSPC, or with the error number WRITE_ERROR. SLOW=TEXT: positioned reads of such files take 50 ms. A "$" at the end
+// of TEXT stands for the end of the path. FAULTY_RANK=N: only on this rank of Open MPI's.
 
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -44,7 +44,8 @@ bool fails_to_read(int file) {
 
 bool fails_to_write(int file) {
   if (!is_faulty("FULL", file)) return false;
-  errno = ENOSPC;
+  const char* error = std::getenv("WRITE_ERROR");
+  errno = error != nullptr ? std::atoi(error) : ENOSPC;
   return true;
 }
 

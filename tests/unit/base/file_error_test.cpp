@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "renai/base/error.hpp"
 
@@ -35,6 +36,37 @@ TEST(FileError, WhatIsNotThereIsOfTheDataAndWhatIsNotGivenOfTheHost) {
   }
   for (const int error : {EACCES, EPERM, EMFILE, ENFILE, ENOMEM, EIO, ESTALE, ENXIO}) {
     EXPECT_EQ(kind_of([&] { fail_reading("what it was for", error); }), ErrorKind::resource) << error;
+  }
+}
+
+TEST(FileError, WhatToDoFitsWhatTheSystemRefusedToWrite) {
+  struct Case {
+    int error;
+    const char* remedy;
+  };
+  for (const Case& one : {Case{ENOSPC, "free some space"},
+                          {EDQUOT, "quota"},
+                          {EFBIG, "ulimit -f"},
+                          {EROFS, "mounted read-only"},
+                          {EACCES, "where you may"},
+                          {EPERM, "where you may"},
+                          {EIO, "dmesg"},
+                          {ENOENT, "create the folder"},
+                          {EISDIR, "move the folder"},
+                          {ENOTDIR, "in the way"},
+                          {ENAMETOOLONG, "shorter name"},
+                          {EMFILE, "ulimit -n"},
+                          {ETXTBSY, "end what uses the file"},
+                          {ESTALE, "network file system"}}) {
+    try {
+      fail_writing("writing it", one.error, "it needs room");
+    } catch (const ResourceError& error) {
+      EXPECT_EQ(error.failed(), "writing it");
+      EXPECT_EQ(error.why(), std::generic_category().message(one.error));
+      EXPECT_NE(error.remedy().find(one.remedy), std::string::npos) << error.what();
+      const bool full = one.error == ENOSPC || one.error == EDQUOT;
+      EXPECT_EQ(error.remedy().ends_with("; it needs room"), full) << error.what();
+    }
   }
 }
 
