@@ -16,7 +16,7 @@ namespace renai {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kPartial = ".partial", kSummary = ".summary";
+constexpr std::string_view kSummary = ".summary";
 constexpr std::string_view kJournal = ".packing", kSkipped = "skipped.txt";
 
 /// The first line in which two settings differ, as "a" and "b".
@@ -53,10 +53,10 @@ bool is_shard_name(const std::string& name) {
 void remove_partials(const fs::path& out) {
   for (const auto& entry : fs::directory_iterator(out)) {
     const std::string name = entry.path().filename().string();
-    const bool own = is_shard_name(name) || name.starts_with(kManifestFile) || name.starts_with(kJournal) ||
-                     name.starts_with(kSkipped);
+    const std::string target = entry.path().stem().stem().string();
+    const bool own = is_shard_name(target) || target == kManifestFile || target == kJournal || target == kSkipped;
     std::error_code ignored;
-    if ((own && name.ends_with(kPartial)) || name.starts_with(kSpoolName)) fs::remove(entry.path(), ignored);
+    if ((own && is_temporary(entry.path())) || name.starts_with(kSpoolName)) fs::remove(entry.path(), ignored);
   }
 }
 

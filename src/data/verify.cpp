@@ -3,9 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <set>
 
 #include "renai/base/descriptor.hpp"
 #include "renai/base/error.hpp"
@@ -166,21 +166,29 @@ std::string verify_dataset(const fs::path& path) {
 
 namespace {
 
-/// Copies of shards that an interrupted run left half-written.
+/// Copies of shards, and of the manifest, that a killed program left half-written. Who writes such files holds the
+/// folder, so nobody does; what other programs call theirs is left alone.
 void remove_partials(const fs::path& directory, const Manifest& manifest) {
-  std::vector<std::string> starts{std::string(kManifestFile) + "."};
+  std::set<fs::path> names{kManifestFile};
   for (const SplitInfo& split : manifest.splits) {
-    for (const ShardInfo& info : split.shards) starts.push_back(info.file + ".");
+    for (const ShardInfo& info : split.shards) names.insert(info.file);
   }
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.ends_with(".partial")) continue;
-    const bool own =
-        std::any_of(starts.begin(), starts.end(), [&](const auto& start) { return name.starts_with(start); });
+    const bool own = is_temporary(entry.path()) && names.contains(entry.path().stem().stem());
     std::error_code kept;
     if (own) fs::remove(entry.path(), kept);
   }
+}
+
+/// Adopting a shard leaves the others to others, but not to a program that may write this one, too.
+DirectoryLock hold(const fs::path& path, const fs::path& directory, Hold kind) {
+  DirectoryLock lock = lock_directory(directory, kind);
+  if (lock.error == EWOULDBLOCK) {
+    throw UserError("adopting " + path.string(), "another program packs or adopts there",
+                    "wait until it has ended; adopting is for one rank");
+  }
+  return lock;
 }
 
 }  // namespace
@@ -188,26 +196,29 @@ void remove_partials(const fs::path& directory, const Manifest& manifest) {
 void adopt_dataset(const fs::path& path) {
   require_set(path);
   if (!fs::is_directory(path)) {
+    const fs::path directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    const DirectoryLock lock = hold(path, directory, Hold::shared);
     adopt_file(path, kAnyClass, {});
     return;
   }
+  const DirectoryLock lock = hold(path, path, Hold::alone);
+  // Only now: until it let go, another program may have changed it.
   Manifest manifest = load_manifest(path);
-  const DirectoryLock lock = lock_directory(path);
-  if (lock.error == EWOULDBLOCK) {
-    throw UserError("adopting " + path.string(), "another program packs or adopts there",
-                    "wait until it has ended; adopting is for one rank");
-  }
   if (lock.error == 0) remove_partials(path, manifest);
   bool changed = false;
+  Failures failures;
   for (SplitInfo& split : manifest.splits) {
     for (ShardInfo& info : split.shards) {
-      ShardFile::open(path / info.file).check_against(manifest, split.name, info);
-      const std::string digest =
-          adopt_file(path / info.file, static_cast<std::int64_t>(manifest.classes.size()), info.digest);
-      changed = changed || info.digest.empty();
-      info.digest = digest;
+      failures.collect([&] {
+        ShardFile::open(path / info.file).check_against(manifest, split.name, info);
+        const std::string digest =
+            adopt_file(path / info.file, static_cast<std::int64_t>(manifest.classes.size()), info.digest);
+        changed = changed || info.digest.empty();
+        info.digest = digest;
+      });
     }
   }
+  failures.raise("adopting " + path.string(), "shards");
   if (changed) save_manifest(manifest, path);
 }
 

@@ -9,8 +9,8 @@
 namespace renai {
 namespace {
 
-int lock(int descriptor) {
-  while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+int lock(int descriptor, Hold hold) {
+  while (::flock(descriptor, (hold == Hold::alone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
     if (errno != EINTR) return errno;
   }
   return 0;
@@ -26,10 +26,10 @@ bool still_named(int descriptor, const std::filesystem::path& directory) {
 
 }  // namespace
 
-DirectoryLock lock_directory(const std::filesystem::path& directory) {
+DirectoryLock lock_directory(const std::filesystem::path& directory, Hold hold) {
   for (;;) {
     Descriptor descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    const int error = descriptor ? lock(descriptor.get()) : errno;
+    const int error = descriptor ? lock(descriptor.get(), hold) : errno;
     if (error != 0) return {Descriptor{}, error};
     if (still_named(descriptor.get(), directory)) return {std::move(descriptor), 0};
   }

@@ -1,5 +1,5 @@
 #pragma once
-// An exclusive hold of a directory.
+// A hold of a directory.
 
 #include <filesystem>
 
@@ -15,8 +15,11 @@ struct DirectoryLock {
   int error = 0;
 };
 
+/// Alone, or beside others who hold it shared: who changes files that no two of them write.
+enum class Hold { alone, shared };
+
 /// Takes hold of `directory` or says why not, without waiting. Effects: none on disk. The hold lies on the directory
 /// itself, moves with it when it is renamed, and goes with the process however that ends.
-DirectoryLock lock_directory(const std::filesystem::path& directory);
+DirectoryLock lock_directory(const std::filesystem::path& directory, Hold hold = Hold::alone);
 
 }  // namespace renai

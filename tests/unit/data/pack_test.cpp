@@ -340,13 +340,16 @@ TEST(Pack, AnInterruptedPackGoesOn) {
   const fs::path partial = shard(3).string() + ".123-0.partial";
   spill(partial, "half");
   spill(folder / "set/.spool-abcdef", "half");
+  const fs::path copy = shard(3).string() + ".rsync.partial";
   spill(folder / "set/notes.partial", "another's");
+  spill(copy, "another's");
   const auto kept = fs::last_write_time(shard(0));
   fs::last_write_time(shard(0), kept - std::chrono::hours(1));
   pack();
   EXPECT_EQ(fs::last_write_time(shard(0)), kept - std::chrono::hours(1)) << "a complete shard is not written again";
   EXPECT_FALSE(fs::exists(partial) || fs::exists(folder / "set/.spool-abcdef"));
   EXPECT_TRUE(fs::exists(folder / "set/notes.partial"));
+  EXPECT_TRUE(fs::exists(copy));
   EXPECT_EQ(slurp(folder / "set/manifest.json"), whole);
   verify_dataset(folder / "set");
 }

@@ -121,12 +121,51 @@ TEST(Verify, WithoutDigestsAdoptionIsNamedAndWorks) {
   EXPECT_THAT(message_of<DataError>([&] { verify_dataset(folder / "set"); }), HasSubstr("sample 2"));
 }
 
+TEST(Verify, AdoptionReadsTheManifestOnceTheFolderIsItsOwn) {
+  const Folder folder;
+  write_bare(folder / "set");
+  const std::string manifest = slurp(folder / "set/manifest.json");
+  const DirectoryLock held = lock_directory(folder / "set");
+  ASSERT_EQ(held.error, 0);
+  testing::spill(folder / "set/manifest.json", manifest.substr(0, 40));
+  EXPECT_THAT(message_of<UserError>([&] { adopt_dataset(folder / "set"); }), HasSubstr("another program"));
+}
+
+TEST(Verify, AdoptionOfAShardKeepsOutWhoWritesAllOfThem) {
+  const Folder folder;
+  write_bare(folder / "set");
+  const fs::path shard = folder / "set/train-00001-of-00002.h5";
+  {
+    const DirectoryLock held = lock_directory(folder / "set");
+    EXPECT_THAT(message_of<UserError>([&] { adopt_dataset(shard); }), HasSubstr("another program"));
+  }
+  {
+    const DirectoryLock held = lock_directory(folder / "set", Hold::shared);
+    EXPECT_THAT(message_of<UserError>([&] { adopt_dataset(folder / "set"); }), HasSubstr("another program"));
+    adopt_dataset(shard);
+  }
+  EXPECT_TRUE(H5File::open(shard).exists("sample_digests"));
+}
+
+TEST(Verify, AdoptionNamesEveryShardThatItCannotUse) {
+  const Folder folder;
+  write_bare(folder / "set");
+  testing::spill(folder / "set/train-00000-of-00002.h5", "no HDF5");
+  fs::remove(folder / "set/val-00000-of-00001.h5");
+  EXPECT_THAT(message_of<DataError>([&] { adopt_dataset(folder / "set"); }),
+              AllOf(HasSubstr("2 of 3 shards"), HasSubstr("train-00000-of-00002.h5"),
+                    HasSubstr("it is not an HDF5 file"), HasSubstr("val-00000-of-00001.h5")));
+  EXPECT_TRUE(H5File::open(folder / "set/train-00001-of-00002.h5").exists("sample_digests"));
+}
+
 TEST(Verify, AdoptionTakesAwayWhatAnInterruptedOneLeft) {
   const Folder folder;
   write_bare(folder / "set");
-  const fs::path half = folder / "set/train-00001-of-00002.h5.4711-1.partial", other = folder / "set/notes.partial";
+  const fs::path half = folder / "set/train-00001-of-00002.h5.4711-1.partial", other = folder / "set/notes.partial",
+                 copy = folder / "set/train-00001-of-00002.h5.rsync.partial",
+                 longer = folder / "set/train-00001-of-00002.h5.bak.1-0.partial";
   testing::spill(half, "half");
-  testing::spill(other, "mine");
+  for (const fs::path& mine : {other, copy, longer}) testing::spill(mine, "mine");
   {
     const DirectoryLock held = lock_directory(folder / "set");
     ASSERT_EQ(held.error, 0);
@@ -135,7 +174,7 @@ TEST(Verify, AdoptionTakesAwayWhatAnInterruptedOneLeft) {
   }
   adopt_dataset(folder / "set");
   EXPECT_FALSE(fs::exists(half));
-  EXPECT_TRUE(fs::exists(other));
+  for (const fs::path& mine : {other, copy, longer}) EXPECT_TRUE(fs::exists(mine)) << mine;
   verify_dataset(folder / "set");
 }
 
