@@ -92,15 +92,20 @@ std::vector<float> floats(const StateTensor& tensor) {
   return values;
 }
 
-/// Training from such values would skip every step.
-void require_finite(const StateTensor& tensor, const std::string& file) {
+/// "tensor 'fc.bias' holds a NaN at element 3", or nothing.
+std::string not_finite(const StateTensor& tensor) {
   const std::vector<float> values = floats(tensor);
   const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
-  if (bad == values.end()) return;
-  throw DataError(file,
-                  "tensor '" + tensor.name + "' holds " + (std::isnan(*bad) ? "a NaN" : "an infinity") +
-                      " at element " + std::to_string(bad - values.begin()),
-                  "start from weights that are numbers");
+  if (bad == values.end()) return {};
+  return "tensor '" + tensor.name + "' holds " + (std::isnan(*bad) ? "a NaN" : "an infinity") + " at element " +
+         std::to_string(bad - values.begin());
+}
+
+/// Training from such values would skip every step.
+void require_finite(const StateTensor& tensor, const std::string& file) {
+  if (const std::string why = not_finite(tensor); !why.empty()) {
+    throw DataError(file, why, "start from weights that are numbers");
+  }
 }
 
 /// Normalising divides by the root of it.
@@ -249,6 +254,17 @@ StateDict gather_state(Engine& engine, const Progress& progress) {
   }
   group.push_back(make_tensor(kGroupUpdates, {static_cast<std::int64_t>(updates.size())}, updates));
   return state;
+}
+
+std::string describe_useless(const StateDict& state) {
+  for (const char* group : {"weights", "bn_running", "ema"}) {
+    const auto found = state.groups.find(group);
+    if (found == state.groups.end()) continue;
+    for (const StateTensor& tensor : found->second) {
+      if (std::string why = not_finite(tensor); !why.empty()) return why;
+    }
+  }
+  return {};
 }
 
 StateDict averages_as_weights(StateDict state, const std::string& file) {

@@ -66,6 +66,7 @@ struct DeepLearningTask::Impl {
   int settling = 0;                             ///< Steps made after the ranks agreed to end.
   std::int64_t saved_step = -1, bad_steps = 0;  ///< Bad ones: in a row, up to the last step that was looked at.
   bool owes_checkpoint = false;                 ///< One was due after a bad step.
+  std::string useless;                          ///< On rank 0: why the last state was not worth a checkpoint.
 
   Impl(Engine& e, const Options& o)
       : engine(&e), options(o), audit(e), store(o.log->directory()), stop(*e.run().control) {
@@ -206,7 +207,8 @@ struct DeepLearningTask::Impl {
   }
 
   /// Weights that cannot be trained any more must not push out the checkpoints before them: after a step that was not
-  /// finite, or a validation without a number, a checkpoint waits. One at the end does not wait for a finite step.
+  /// finite, or a validation without a number, a checkpoint waits. One at the end does not wait for a finite step where
+  /// its validation was made.
   bool may_save(bool end, const ValidationResult* validation) const {
     return (end || bad_steps == 0) && (validation == nullptr || std::isfinite(validation->loss));
   }
@@ -219,10 +221,16 @@ struct DeepLearningTask::Impl {
     saved_step = step;
     if (rank() != 0) return;
     StateDict state = gather_state(*engine, progress);
+    useless = describe_useless(state);  // The step that makes such weights has gradients that are numbers.
+    if (!useless.empty()) return warn_unsaved(step, useless);
     state.texts = options.checkpoint_texts;
     state.texts["weights_digest"] = digest.regions[0].hex();
     const std::filesystem::path path = store.save(step, state, options.recipe->keep);
     if (best) store.mark_best(path);
+  }
+
+  void warn_unsaved(std::int64_t step, const std::string& why) const {
+    if (rank() == 0) options.console->warning("no checkpoint is saved at step " + std::to_string(step) + ": " + why);
   }
 
   /// Whether the run ends before the next step because a signal asks for it: the same answer on all ranks.
@@ -269,12 +277,18 @@ struct DeepLearningTask::Impl {
   /// After the last step of an interrupted run.
   void finish_interrupted(std::int64_t first_step) {
     mark_interrupted(summary, summary.signal);
-    if (progress.step == first_step || saved_step == progress.step) return;
-    if (may_save(false, nullptr)) return save(progress.step, nullptr);
-    const std::string why = "the gradients of the last " + std::to_string(bad_steps) + " steps were not finite";
-    summary.error += "; no checkpoint was saved: " + why;
-    if (rank() == 0)
-      options.console->warning("no checkpoint is saved at step " + std::to_string(progress.step) + ": " + why);
+    if (progress.step == first_step) return;
+    std::string why;
+    if (saved_step == progress.step) {
+      why = useless;
+    } else if (may_save(false, nullptr)) {
+      save(progress.step, nullptr);
+      why = useless;
+    } else {
+      why = "the gradients of the last " + std::to_string(bad_steps) + " steps were not finite";
+      warn_unsaved(progress.step, why);
+    }
+    if (!why.empty()) summary.error += "; no checkpoint was saved: " + why;
   }
 
   /// Of the weights; with --ema their averages are validated and logged as well.
@@ -359,7 +373,8 @@ struct DeepLearningTask::Impl {
     owes_checkpoint = owes_checkpoint || (recipe.checkpoint_every > 0 && (step + 1) % recipe.checkpoint_every == 0);
     if (!owes_checkpoint && !end) return;
     drain(true);
-    if (may_save(end, validation ? &*validation : nullptr)) {
+    // A validation that a signal ended says nothing of the weights: the checkpoint is one between steps.
+    if (may_save(end && !progress.validation_due, validation ? &*validation : nullptr)) {
       save(step + 1, validation ? &*validation : nullptr);
       owes_checkpoint = false;
     }
@@ -405,6 +420,10 @@ struct DeepLearningTask::Impl {
 
   /// A run too short for --max-bad-steps must not pass for a success either.
   void refuse_useless_weights() const {
+    if (!useless.empty()) {
+      throw UserError("training diverged at step " + std::to_string(progress.step), useless,
+                      "lower --lr, lengthen --warmup-epochs or set --clip-norm");
+    }
     if (!val_sampler || std::isfinite(summary.val_loss)) return;
     throw UserError("training diverged: validation after step " + std::to_string(progress.step),
                     "the loss is not finite, so the weights are too large to compute with",

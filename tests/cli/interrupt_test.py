@@ -29,7 +29,7 @@ class InterruptTest(renai_cli.FolderTest):
         return ["train", "--data", self.data, "--model", "mlp", "--run-dir", self.folder / name, "--global-batch", 32, "--steps",
                 steps, "--lr-schedule", "constant", "--log-every", 1]
 
-    def start(self, ranks, before=None, more=(), env=None):
+    def start(self, ranks, before=None, more=(), env=None, lines=4):
         """A long run, the first in its folder; returns when it has made a few steps."""
         for name in ("run", "whole"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
@@ -37,8 +37,13 @@ class InterruptTest(renai_cli.FolderTest):
         process = subprocess.Popen([str(word) for word in [*command, *self.words("run", 10**6), *more]],
                                    env=env or renai_cli.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, preexec_fn=before)
         self.addCleanup(process.kill)
-        self.wait_for_lines(4)
+        self.wait_for_lines(lines)
         return process
+
+    def validate_for_long(self):
+        renai_cli.write_idx(self.folder / "more", train=128, val=256)
+        self.data = self.folder / "more-data"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "more", "--out", self.data]))
 
     def wait_for_lines(self, count):
         metrics = self.folder / "run" / "metrics.jsonl"
@@ -113,9 +118,7 @@ class InterruptTest(renai_cli.FolderTest):
     @unittest.skipUnless(FAULTS.exists(), "the library of failing files is not built")
     def test_during_a_validation(self):
         """It is left out, the steps before it are saved, and it is made when the run goes on."""
-        renai_cli.write_idx(self.folder / "more", train=128, val=256)
-        self.data = self.folder / "more-data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "more", "--out", self.data]))
+        self.validate_for_long()
         steps = ["--checkpoint-every", 10**6, "--ema", 0.9]
         for ranks, launcher in ((1, False), (2, False), (2, True)):
             with self.subTest(ranks=ranks, launcher=launcher):
@@ -153,6 +156,34 @@ class InterruptTest(renai_cli.FolderTest):
                 self.assertEqual(summary["status"], "interrupted")
                 self.assertIn("no checkpoint was saved: the gradients of the last", summary["error"])
                 self.assertEqual(list((self.folder / "run" / "checkpoints").glob("*.h5")), [])
+
+    @unittest.skipUnless(FAULTS.exists(), "the library of failing files is not built")
+    def test_weights_that_diverged_before_the_last_validation_are_not_saved(self):
+        """It would have found them useless, and a signal ended it. Gradients of a first step are numbers whatever it makes."""
+        self.validate_for_long()
+        slow = renai_cli.environment(LD_PRELOAD=str(FAULTS), SLOW="val-0")
+        for ranks in (1, 2):
+            for steps, rate, why in ((4, ["--lr", "1e30"], "the gradients of the last 3 steps were not finite"),
+                                     (1, ["--lr", "1e30", "--weight-decay", 1e12], "holds an infinity")):
+                with self.subTest(ranks=ranks, steps=steps):
+                    process = self.start(ranks, lines=steps, env=slow, more=["--steps", steps, "--max-bad-steps", 10**9,
+                                                                             "--loader-threads", 1, *rate])
+                    time.sleep(0.3)
+                    renai_cli.signal_ranks(self.folder / "run", signal.SIGTERM)
+                    self.assertEqual(process.wait(LIMIT_SECONDS), 128 + signal.SIGTERM)
+                    summary = self.summary()
+                    self.assertEqual((summary["status"], summary["steps"]), ("interrupted", steps))
+                    self.assertIn("no checkpoint was saved: ", summary["error"])
+                    self.assertIn(why, summary["error"])
+                    self.assertNotIn('"kind":"val"', (self.folder / "run" / "metrics.jsonl").read_text())
+                    self.assertEqual(list((self.folder / "run" / "checkpoints").glob("*.h5")), [])
+
+    def test_weights_that_are_no_numbers_are_not_saved(self):
+        for ranks in (1, 2):
+            words = [*self.words("run", 2), "--checkpoint-every", 1, "--lr", "1e30", "--weight-decay", 1e12]
+            self.fails(renai_cli.on_ranks(ranks, *words), 2, "no checkpoint is saved at step 1: tensor 'fc1.weight' holds an infinity",
+                       "training diverged")
+            self.assertEqual(list((self.folder / "run" / "checkpoints").glob("*.h5")), [])
 
 
 if __name__ == "__main__":

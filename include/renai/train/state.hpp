@@ -37,6 +37,8 @@ struct Progress {
 /// Weights, momentum, running statistics, their averages (group `ema`, where the graph has them) and progress (with the
 /// loss scale), by torchvision names.
 StateDict gather_state(Engine& engine, const Progress& progress);
+/// Which weight, running statistic or average of such a state is no finite number; empty where none is.
+std::string describe_useless(const StateDict& state);
 /// Errors: DataError naming the first missing, surplus or misshapen tensor; with `weights_only` also the first that
 /// holds a value that is no number. `weights_only` leaves optimizer and progress as they are and accepts files without
 /// running statistics. Averages start as a copy of the weights and statistics then.
