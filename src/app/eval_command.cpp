@@ -9,6 +9,7 @@
 #include "renai/base/text.hpp"
 #include "renai/checkpoint/state_dict.hpp"
 #include "renai/model/model_spec.hpp"
+#include "renai/train/lr_schedule.hpp"
 #include "renai/train/task.hpp"
 
 namespace renai {
@@ -41,24 +42,6 @@ Recipe stored_recipe(const StateDict& state, const std::string& file) {
     }
   });
   return recipe;
-}
-
-/// No step is taken, so nothing that says how rates change may stand in the way of an evaluation.
-void forget_schedule(Recipe& recipe) {
-  const Recipe defaults;
-  recipe.lr_schedule = defaults.lr_schedule;
-  recipe.lr_step_epochs = defaults.lr_step_epochs;
-  recipe.lr_gamma = defaults.lr_gamma;
-  recipe.lr_milestones = defaults.lr_milestones;
-  recipe.lr_power = defaults.lr_power;
-  recipe.lr_min = defaults.lr_min;
-  recipe.lr_cycle_epochs = defaults.lr_cycle_epochs;
-  recipe.lr_cycle_mult = defaults.lr_cycle_mult;
-  recipe.lr_decay_epochs = defaults.lr_decay_epochs;
-  recipe.lr_pct_start = defaults.lr_pct_start;
-  recipe.lr_div_factor = defaults.lr_div_factor;
-  recipe.lr_final_div_factor = defaults.lr_final_div_factor;
-  recipe.lr_points = defaults.lr_points;
 }
 
 void print_result(const ValidationResult& result, const EvalArguments& arguments) {
@@ -103,7 +86,7 @@ int command_eval(World& world, const EvalArguments& arguments) {
   recipe.verify_data = false;
   recipe.read_mode = Recipe{}.read_mode;  // The files may stand elsewhere now.
   recipe.inject_fault.clear();
-  forget_schedule(recipe);
+  forget_schedule(recipe);  // No step is taken: nothing that says how rates change may stand in the way.
   verify(recipe);
   verify_ranks(recipe, world.world_size());
   JobData data = open_data(recipe, false);

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <sstream>
 #include <string_view>
+#include <type_traits>
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
@@ -178,16 +179,23 @@ const std::vector<OwnOption>& own_options() {
   return kOptions;
 }
 
+/// Calls f(i, value) for option i of own_options().
+template <typename Self, typename F>
+void visit_own(Self& recipe, F&& f) {
+  Recipe::visit(recipe, [&](const char* key, auto& value, const char*, bool) {
+    for (std::size_t i = 0; i < own_options().size(); ++i) {
+      if (own_options()[i].name == key) f(i, value);
+    }
+  });
+}
+
 /// The values of those options, in the order of own_options().
 std::vector<std::string> own_values(const Recipe& recipe) {
   std::vector<std::string> values(own_options().size());
-  Recipe::visit(recipe, [&](const char* key, const auto& value, const char*, bool) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (own_options()[i].name != key) continue;
-      std::ostringstream text;
-      text << value;
-      values[i] = text.str();
-    }
+  visit_own(recipe, [&values](std::size_t i, const auto& value) {
+    std::ostringstream text;
+    text << value;
+    values[i] = text.str();
   });
   return values;
 }
@@ -288,6 +296,18 @@ void verify_schedule(const Recipe& r) {
     });
   }
   refuse_unused(r);
+}
+
+void forget_schedule(Recipe& recipe) {
+  const Recipe defaults;
+  recipe.lr_schedule = defaults.lr_schedule;
+  visit_own(recipe, [&defaults](std::size_t i, auto& value) {
+    visit_own(defaults, [&](std::size_t j, const auto& by_default) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::remove_cvref_t<decltype(by_default)>>) {
+        if (i == j) value = by_default;
+      }
+    });
+  });
 }
 
 }  // namespace renai

@@ -47,4 +47,7 @@ float learning_rate(const Recipe& recipe, std::int64_t step, std::int64_t total_
 /// Errors: UserError.
 void verify_schedule(const Recipe& recipe);
 
+/// --lr-schedule and the options that only some schedules read get their defaults back.
+void forget_schedule(Recipe& recipe);
+
 }  // namespace renai

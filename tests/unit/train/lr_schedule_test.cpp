@@ -217,5 +217,23 @@ TEST(LearningRate, StaysFiniteWhereWarmUpIsLongerThanTheRun) {
   }
 }
 
+TEST(LearningRate, ForgettingTheScheduleLeavesNothingThatOnlySchedulesRead) {
+  Recipe recipe;
+  recipe.lr = 0.25;
+  Recipe::visit(recipe, [](const char* key, auto& value, const char*, bool) {
+    if (!std::string(key).starts_with("lr-")) return;
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::string>) {
+      value += "other";
+    } else {
+      value += 1;
+    }
+  });
+  Recipe expected;
+  expected.lr = 0.25;
+  EXPECT_NE(to_toml(recipe), to_toml(expected));
+  forget_schedule(recipe);
+  EXPECT_EQ(to_toml(recipe), to_toml(expected));
+}
+
 }  // namespace
 }  // namespace renai
