@@ -95,17 +95,6 @@ bool take_word(const std::string& word, Augmentation& augmentation) {
   return true;
 }
 
-double between(std::uint32_t word, double low, double high) {
-  return low + (high - low) * static_cast<double>(word) * 0x1.0p-32;
-}
-
-void set_box(const PixelBox& box, SampleParams& params) {
-  params.crop_y = static_cast<std::int32_t>(box.y);
-  params.crop_x = static_cast<std::int32_t>(box.x);
-  params.crop_h = static_cast<std::int32_t>(box.h);
-  params.crop_w = static_cast<std::int32_t>(box.w);
-}
-
 constexpr double kNarrowest = 3.0 / 4.0, kWidest = 4.0 / 3.0;
 
 PixelBox draw_resized_crop(double min_scale, std::int64_t h, std::int64_t w, std::uint64_t seed, std::int64_t epoch,
@@ -114,8 +103,8 @@ PixelBox draw_resized_crop(double min_scale, std::int64_t h, std::int64_t w, std
   for (std::uint32_t attempt = 0; attempt < kTries; ++attempt) {
     const PhiloxBlock words = random_block(seed, RandomPurpose::resize, static_cast<std::uint64_t>(sample),
                                            static_cast<std::uint32_t>(epoch) * kBlocks + attempt);
-    const double area = static_cast<double>(h * w) * between(words[0], min_scale, 1.0);
-    const double ratio = std::exp(between(words[1], std::log(kNarrowest), std::log(kWidest)));
+    const double area = static_cast<double>(h * w) * draw_between(words[0], min_scale, 1.0);
+    const double ratio = std::exp(draw_between(words[1], std::log(kNarrowest), std::log(kWidest)));
     const std::int64_t box_w = std::lround(std::sqrt(area * ratio)), box_h = std::lround(std::sqrt(area / ratio));
     if (box_h < 1 || box_w < 1 || box_h > h || box_w > w) continue;
     return {draw_below(words[2], h - box_h + 1), draw_below(words[3], w - box_w + 1), box_h, box_w};
@@ -154,6 +143,13 @@ std::string Augmentation::str() const {
   return words.empty() ? "none" : join(words, ",");
 }
 
+void set_box(const PixelBox& box, SampleParams& params) {
+  params.crop_y = static_cast<std::int32_t>(box.y);
+  params.crop_x = static_cast<std::int32_t>(box.x);
+  params.crop_h = static_cast<std::int32_t>(box.h);
+  params.crop_w = static_cast<std::int32_t>(box.w);
+}
+
 SampleParams draw_params(const Augmentation& augmentation, std::int64_t h, std::int64_t w, std::uint64_t seed,
                          std::int64_t epoch, std::int64_t sample) {
   SampleParams params;
@@ -182,7 +178,7 @@ ColourFactors draw_colour(const Augmentation& augmentation, std::uint64_t seed, 
   const double strength = augmentation.colour;
   const PhiloxBlock words =
       random_block(seed, RandomPurpose::colour, static_cast<std::uint64_t>(sample), static_cast<std::uint32_t>(epoch));
-  const auto factor = [strength](std::uint32_t word) { return between(word, 1.0 - strength, 1.0 + strength); };
+  const auto factor = [strength](std::uint32_t word) { return draw_between(word, 1.0 - strength, 1.0 + strength); };
   return {factor(words[0]), factor(words[1]), factor(words[2])};
 }
 

@@ -10,4 +10,9 @@ constexpr std::int64_t draw_below(std::uint32_t word, std::int64_t count) {
   return static_cast<std::int64_t>((std::uint64_t{word} * static_cast<std::uint64_t>(count)) >> 32);
 }
 
+/// Uniform in [low, high).
+constexpr double draw_between(std::uint32_t word, double low, double high) {
+  return low + (high - low) * static_cast<double>(word) * 0x1.0p-32;
+}
+
 }  // namespace renai

@@ -13,10 +13,6 @@ constexpr double kLeastArea = 0.02, kMostArea = 0.33, kLeastRatio = 0.3, kMostRa
 constexpr std::uint32_t kBlocks = 16;
 static_assert(kTries < kBlocks);
 
-double between(std::uint32_t word, double low, double high) {
-  return low + (high - low) * static_cast<double>(word) * 0x1.0p-32;
-}
-
 }  // namespace
 
 std::array<std::int32_t, 4> draw_erasing(double probability, std::int64_t h, std::int64_t w, std::uint64_t seed,
@@ -25,11 +21,11 @@ std::array<std::int32_t, 4> draw_erasing(double probability, std::int64_t h, std
     return random_block(seed, RandomPurpose::erase, static_cast<std::uint64_t>(sample),
                         static_cast<std::uint32_t>(epoch) * kBlocks + index);
   };
-  if (probability <= 0.0 || between(block(0)[0], 0.0, 1.0) >= probability) return {0, 0, 0, 0};
+  if (probability <= 0.0 || draw_between(block(0)[0], 0.0, 1.0) >= probability) return {0, 0, 0, 0};
   for (std::uint32_t attempt = 1; attempt <= kTries; ++attempt) {
     const PhiloxBlock words = block(attempt);
-    const double area = static_cast<double>(h * w) * between(words[0], kLeastArea, kMostArea);
-    const double ratio = std::exp(between(words[1], std::log(kLeastRatio), std::log(kMostRatio)));
+    const double area = static_cast<double>(h * w) * draw_between(words[0], kLeastArea, kMostArea);
+    const double ratio = std::exp(draw_between(words[1], std::log(kLeastRatio), std::log(kMostRatio)));
     const std::int64_t box_h = std::lround(std::sqrt(area * ratio)), box_w = std::lround(std::sqrt(area / ratio));
     if (box_h < 1 || box_w < 1 || box_h >= h || box_w >= w) continue;
     return {static_cast<std::int32_t>(draw_below(words[2], h - box_h + 1)),

@@ -5,18 +5,13 @@
 #include <cstdio>
 
 #include "renai/base/error.hpp"
+#include "shape_text.hpp"
 
 namespace renai {
 namespace {
 
 constexpr std::int64_t kMostChannels = 4;
 constexpr std::int64_t kMostSide = 1 << 16;  ///< As a manifest may say; an image then has at most 2^34 values.
-
-std::string shape_text(std::span<const std::int64_t> extents) {
-  std::string text;
-  for (const std::int64_t extent : extents) text += (text.empty() ? "" : "x") + std::to_string(extent);
-  return text;
-}
 
 std::string number_text(double value) {
   char text[64];

@@ -12,13 +12,6 @@ constexpr double kUsualValCrop = 0.875;
 
 PixelBox box_of(const SampleParams& params) { return {params.crop_y, params.crop_x, params.crop_h, params.crop_w}; }
 
-void set_box(const PixelBox& box, SampleParams& params) {
-  params.crop_y = static_cast<std::int32_t>(box.y);
-  params.crop_x = static_cast<std::int32_t>(box.x);
-  params.crop_h = static_cast<std::int32_t>(box.h);
-  params.crop_w = static_cast<std::int32_t>(box.w);
-}
-
 }  // namespace
 
 void verify_augmentation(const Augmentation& augmentation, const Manifest& manifest) {

@@ -4,18 +4,13 @@
 #include <limits>
 
 #include "renai/base/error.hpp"
+#include "shape_text.hpp"
 
 namespace renai {
 namespace {
 
 /// More than an encoded image can have whose pixels may be decoded.
 constexpr std::uint64_t kMostImageBytes = std::uint64_t{1} << 30;
-
-std::string shape_text(std::span<const std::int64_t> extents) {
-  std::string text;
-  for (const std::int64_t extent : extents) text += (text.empty() ? "" : "x") + std::to_string(extent);
-  return text;
-}
 
 }  // namespace
 

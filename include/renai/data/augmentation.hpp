@@ -29,6 +29,9 @@ struct PixelBox {
   bool operator==(const PixelBox&) const = default;
 };
 
+/// The sample shows this part of its image.
+void set_box(const PixelBox& box, SampleParams& params);
+
 /// Crop box in pixels of an image of h x w, and flip. Determinism: a pure function of its arguments.
 /// Source: the resized crop is that of Szegedy et al., "Going Deeper with Convolutions", 2015, as in torchvision's
 /// RandomResizedCrop: ten tries, then the largest box of an allowed shape in the middle.
