@@ -46,13 +46,6 @@ void warn_of_pinning(const Recipe& recipe, const Log& log) {
               std::to_string(recipe.threads) + ": start with mpirun --bind-to none, or lower --threads");
 }
 
-Precision parse_precision(const std::string& name) {
-  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}) {
-    if (precision_name(precision) == name) return precision;
-  }
-  throw UserError("--precision " + name, "unknown precision", "use fp32, tf32, bf16 or fp16");
-}
-
 }  // namespace
 
 bool started_by_launcher() {
@@ -97,7 +90,7 @@ bool World::use_gpu(const Recipe& recipe) {
 
 CudaBackendOptions World::cuda_options(const Recipe& recipe) const {
   CudaBackendOptions options;
-  options.precision = parse_precision(recipe.precision);
+  options.precision = precision_of(recipe);
   options.kernel_search = recipe.kernel_search;
   options.plan_cache_dir = plan_cache_folder(recipe.plan_cache);
   options.log = &log_;
@@ -183,7 +176,7 @@ Run World::choose(const Recipe& recipe) {
   } else {
     choose_host_leaves(recipe);
   }
-  if (const Support support = backend_->supports(parse_precision(recipe.precision)); !support) {
+  if (const Support support = backend_->supports(precision_of(recipe)); !support) {
     throw UserError("--precision " + recipe.precision + " with --device " + backend_->name(), support.reason(),
                     "use --precision fp32");
   }

@@ -1,9 +1,7 @@
 #include "renai/data/read_mode.hpp"
 
-#include <vector>
-
 #include "renai/base/check.hpp"
-#include "renai/base/text.hpp"
+#include "renai/base/option_word.hpp"
 
 namespace renai {
 
@@ -17,12 +15,7 @@ std::string read_mode_name(ReadMode mode) {
 }
 
 ReadMode parse_read_mode(const std::string& name) {
-  std::vector<std::string> names;
-  for (const ReadMode mode : {ReadMode::automatic, ReadMode::cached, ReadMode::direct}) {
-    names.push_back(read_mode_name(mode));
-    if (names.back() == name) return mode;
-  }
-  throw UserError("--read-mode " + name, "there is no such way to read", suggest_name(name, names));
+  return named_value("--read-mode", name, {ReadMode::automatic, ReadMode::cached, ReadMode::direct}, read_mode_name);
 }
 
 ReadMode choose_read_mode(ReadMode asked, std::int64_t stored_bytes, std::int64_t available_bytes) {

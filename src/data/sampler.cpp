@@ -6,8 +6,8 @@
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/option_word.hpp"
 #include "renai/base/philox.hpp"
-#include "renai/base/text.hpp"
 
 namespace renai {
 namespace {
@@ -56,12 +56,7 @@ std::string shuffle_name(Shuffle shuffle) {
 }
 
 Shuffle parse_shuffle(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Shuffle shuffle : {Shuffle::global, Shuffle::block, Shuffle::none}) {
-    names.push_back(shuffle_name(shuffle));
-    if (names.back() == name) return shuffle;
-  }
-  throw UserError("--shuffle " + name, "there is no such order", suggest_name(name, names));
+  return named_value("--shuffle", name, {Shuffle::global, Shuffle::block, Shuffle::none}, shuffle_name);
 }
 
 BlockOrder::BlockOrder(const std::vector<std::int64_t>& sizes, int window, std::uint64_t seed, std::uint64_t epoch)

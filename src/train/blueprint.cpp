@@ -5,20 +5,13 @@
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/option_word.hpp"
 #include "renai/data/loader.hpp"
 #include "renai/model/adjust.hpp"
 #include "renai/train/freeze.hpp"
 
 namespace renai {
 namespace {
-
-OptimizerKind parse_optimizer(const std::string& name) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adam, OptimizerKind::adamw}) {
-    if (name == optimizer_name(kind)) return kind;
-  }
-  throw UserError("--optimizer " + name, "unknown value", "use sgd, lars, adam or adamw");
-}
 
 GraphOptions graph_options(const Recipe& recipe, const DataShape& data, int world_size) {
   GraphOptions options;
@@ -29,7 +22,7 @@ GraphOptions graph_options(const Recipe& recipe, const DataShape& data, int worl
   options.micro_batches = recipe.accumulate;
   options.input = data.normalization;
   options.label_smoothing = static_cast<float>(recipe.label_smoothing);
-  options.optimizer = parse_optimizer(recipe.optimizer);
+  options.optimizer = optimizer_of(recipe);
   options.adam = {recipe.beta1, recipe.beta2, static_cast<float>(recipe.eps)};
   options.lars = {static_cast<float>(recipe.lars_eta), static_cast<float>(recipe.lars_eps)};
   options.momentum = static_cast<float>(recipe.momentum);
@@ -114,6 +107,17 @@ DataShape describe_data(const Manifest& manifest, std::int64_t train_samples, st
     shape.normalization.std[i] = static_cast<float>(manifest.std[i] > 0 ? manifest.std[i] : 1.0);
   }
   return shape;
+}
+
+OptimizerKind optimizer_of(const Recipe& recipe) {
+  return named_value("--optimizer", recipe.optimizer,
+                     {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adam, OptimizerKind::adamw},
+                     optimizer_name);
+}
+
+Precision precision_of(const Recipe& recipe) {
+  return named_value("--precision", recipe.precision,
+                     {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}, precision_name);
 }
 
 ModelSpec model_of(const Recipe& recipe) {

@@ -8,28 +8,17 @@
 
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
-#include "renai/base/text.hpp"
+#include "renai/base/option_word.hpp"
 #include "renai/data/loader.hpp"
 #include "renai/data/sampler.hpp"
 #include "renai/model/adjust.hpp"
 #include "renai/tensor/batch_split.hpp"
+#include "renai/train/blueprint.hpp"
 #include "renai/train/fault.hpp"
 #include "renai/train/lr_schedule.hpp"
 
 namespace renai {
 namespace {
-
-void require_word(const char* option, const std::string& value, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    if (word == value) return;
-  }
-  // The nearest word may be nearest by its letters only: 'gpu' is not meant to be 'cpu'. All of them are few.
-  std::string remedy = "use " + join(words, ", ");
-  if (const std::string nearest = nearest_name(value, words); !nearest.empty()) {
-    remedy = "did you mean '" + nearest + "'? Values: " + join(words, ", ");
-  }
-  throw UserError(std::string("--") + option + " " + value, "unknown value", remedy);
-}
 
 void require(bool holds, const char* option, const std::string& value, const char* why, const char* remedy) {
   if (!holds) throw UserError(std::string("--") + option + " " + value, why, remedy);
@@ -144,15 +133,19 @@ void verify_texts(const Recipe& r) {
 }
 
 void verify_words(const Recipe& r) {
-  require_word("device", r.device, {"auto", "cpu", "cuda", "reference"});
-  require_word("precision", r.precision, {"fp32", "tf32", "bf16", "fp16"});
-  require_word("optimizer", r.optimizer, {"sgd", "lars", "adam", "adamw"});
-  require_word("lr-schedule", r.lr_schedule, lr_schedule_names());
-  require_word("reduce", r.reduce, {"tree", "fast"});
+  const auto word = [](const char* option, const std::string& value, const std::vector<std::string>& words) {
+    require_word(std::string("--") + option, value, words);
+  };
+  word("device", r.device, {"auto", "cpu", "cuda", "reference"});
+  precision_of(r);
+  optimizer_of(r);
+  word("lr-schedule", r.lr_schedule, lr_schedule_names());
+  word("reduce", r.reduce, {"tree", "fast"});
   std::vector<std::string> rules = init_words();
   rules.insert(rules.begin(), "model");
-  require_word("init", r.init, rules);
-  require_word("kernel-search", r.kernel_search, {"heuristic", "measure"});
+  word("init", r.init, rules);
+  word("kernel-search", r.kernel_search, {"heuristic", "measure"});
+  word("loss-scale", r.loss_scale, {"auto", "dynamic", "none"});
 }
 
 void verify_rates(const Recipe& r) {
@@ -266,7 +259,6 @@ void verify_numbers(const Recipe& r) {
   require_at_least("loader-threads", r.loader_threads, 1);
   require_at_least<std::int64_t>("log-every", r.log_every, 1);
   require_at_least<std::int64_t>("max-bad-steps", r.max_bad_steps, 1);
-  require_word("loss-scale", r.loss_scale, {"auto", "dynamic", "none"});
   require_at_least("loss-scale-interval", r.loss_scale_interval, 1);
 }
 

@@ -47,6 +47,9 @@ struct BlueprintOptions {
   std::optional<ModelSpec> model;  ///< Instead of the recipe's.
 };
 
+/// Errors: UserError with the nearest known name.
+OptimizerKind optimizer_of(const Recipe& recipe);
+Precision precision_of(const Recipe& recipe);
 /// The recipe's model with what its options change: --dropout, --init, --zero-gamma. Errors: UserError.
 ModelSpec model_of(const Recipe& recipe);
 
