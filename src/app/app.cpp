@@ -51,6 +51,10 @@ class CommandLine {
   bool parse(std::vector<std::string> arguments);
   const Command& chosen() const { return *chosen_; }
   const Recipe& recipe() const { return request_.recipe; }
+  /// Errors: UserError where ranks were started with other commands, or other options that change what all do.
+  void compare_ranks(World& world) const {
+    compare_fingerprints(world.control(), {{{"command line", shared_options(*chosen_->app, chosen_->has_recipe)}}});
+  }
 
  private:
   CLI::App* add(CLI::App& parent, const char* name, const char* description, bool needs_ranks,
@@ -409,7 +413,10 @@ int run_app(int argc, char** argv) {
     return 0;
   });
   if (started != 0) return started;
-  const int code = guarded(world.get(), [&] { return line.chosen().run(world.get()); });
+  const int code = guarded(world.get(), [&] {
+    line.compare_ranks(*world);
+    return line.chosen().run(world.get());
+  });
   // What training prints is in the run directory too.
   return trains ? code : finish_output(code);
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
+#include "renai/base/digest.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/file_error.hpp"
 #include "renai/base/text.hpp"
@@ -44,6 +45,17 @@ Recipe stored_recipe(const StateDict& state, const std::string& file) {
   return recipe;
 }
 
+/// Each rank evaluates a part of the images, with the weights that it has read itself.
+std::string digest_of_weights(const StateDict& state) {
+  std::vector<Digest128> parts;
+  for (const char* group : {"weights", "bn_running", "ema"}) {
+    const auto found = state.groups.find(group);
+    if (found == state.groups.end()) continue;
+    for (const StateTensor& tensor : found->second) parts.push_back(hash128(std::as_bytes(std::span(tensor.data))));
+  }
+  return combine_digests(parts).hex();
+}
+
 void print_result(const ValidationResult& result, const EvalArguments& arguments) {
   if (arguments.json) {
     const nlohmann::ordered_json object{{"checkpoint", arguments.checkpoint},
@@ -66,6 +78,8 @@ void print_result(const ValidationResult& result, const EvalArguments& arguments
 int command_eval(World& world, const EvalArguments& arguments) {
   require_named_file("--checkpoint " + arguments.checkpoint, arguments.checkpoint, "give the path of a checkpoint");
   StateDict state = load_checkpoint(arguments.checkpoint);
+  compare_fingerprints(world.control(),
+                       {{{"checkpoint", "weights of --checkpoint = " + digest_of_weights(state) + "\n"}}});
   if (arguments.ema) state = averages_as_weights(std::move(state), arguments.checkpoint);
   Recipe recipe = stored_recipe(state, arguments.checkpoint);
   if (!arguments.data.empty()) recipe.data = recipe.val_data = arguments.data;

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <set>
 #include <system_error>
 #include <type_traits>
 #include <vector>
@@ -135,6 +136,22 @@ void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config) 
 void apply_config(CLI::App& command, const std::string& config) {
   if (config.empty()) return;
   RecipeFile(command, config).apply();
+}
+
+std::string shared_options(const CLI::App& command, bool has_recipe) {
+  // Of checkpoints, data and threads the effect is compared.
+  std::set<std::string> others{"help",    "config",   "json", "html",       "dot",
+                               "picture", "timeline", "data", "checkpoint", "threads"};
+  const Recipe recipe;
+  if (has_recipe) Recipe::visit(recipe, [&others](const char* key, auto&&...) { others.insert(key); });
+  std::string text = "command = " + command.get_parent()->get_name() + " " + command.get_name() + "\n";
+  for (const CLI::Option* option : command.get_options()) {
+    const std::vector<std::string>& names = option->get_lnames();
+    if (names.empty() || others.contains(names.front())) continue;
+    const std::string given = option->count() > 0 ? join(option->results(), " ") : option->get_default_str();
+    text += names.front() + " = " + (given.empty() ? "not given" : given) + "\n";
+  }
+  return text;
 }
 
 void refuse_extras(const CLI::App& command) {

@@ -20,6 +20,10 @@ void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config);
 /// nearest name offered.
 void apply_config(CLI::App& command, const std::string& config);
 
+/// One line an option that all ranks must give alike: not those of recipes, which are compared when files and defaults
+/// have had their say, nor those that a rank may choose for itself, or that only what rank 0 prints depends on.
+std::string shared_options(const CLI::App& command, bool has_recipe);
+
 /// Throws UserError for leftover arguments, offering the nearest option.
 void refuse_extras(const CLI::App& command);
 

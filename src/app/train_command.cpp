@@ -359,8 +359,14 @@ Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_dig
     if (!may_differ.contains(line.substr(0, line.find(' ')))) text += line + "\n";
     start = end + 1;
   }
-  // Rank 0 alone decides where files go, but all must agree in whether there is a trace: it takes part of every rank.
-  text += std::string("trace = ") + (recipe.trace.empty() ? "no" : "yes") + "\n";
+  // Rank 0 alone decides where files go, and every host may have its data elsewhere, but all must agree in what there
+  // is: a trace takes part of every rank, and a run without a directory has one that rank 0 names.
+  const auto add_whether = [&text](const char* option, const std::string& value) {
+    text += std::string(option) + " = " + (value.empty() ? "not given" : "given") + "\n";
+  };
+  add_whether("trace", recipe.trace);
+  add_whether("run-dir", recipe.run_dir);
+  add_whether("val-data", recipe.val_data);
   // Ranks capture together or not at all.
   text += std::string("RENAI_UNCAPTURED = ") + (runs_uncaptured() ? "1" : "0") + "\n";
   return Fingerprint{{{"recipe", text}, {"build", build_text() + "\n"}, {"data", data_digest + "\n"}}};

@@ -77,7 +77,8 @@ void compare_fingerprints(ControlGroup& control, const Fingerprint& own) {
   const std::string failed = name_ranks(split.odd) + (split.odd.size() == 1 ? " differs" : " differ") + " from rank " +
                              std::to_string(split.reference) + " in section '" + name + "' of the fingerprint";
   const std::string why = first_difference(texts, split.reference, split.odd.front());
-  if (name == "recipe") throw UserError(failed, why, "start all ranks with the same options and recipe files");
+  if (name == "recipe" || name == "command line" || name == "checkpoint")
+    throw UserError(failed, why, "start all ranks with the same options and recipe files");
   throw PeerError(failed, why, "start all ranks with the same build, libraries, devices and files");
 }
 

@@ -26,8 +26,8 @@ class CaptureCoordinator {
   CaptureState state_ = CaptureState::idle;
 };
 
-/// Ranks compare fingerprints. Errors: a UserError for the section "recipe", else PeerError, naming the
-/// ranks that differ, the section and the first differing line on each side.
+/// Ranks compare fingerprints. Errors: a UserError for the sections "command line", "recipe" and "checkpoint", else
+/// PeerError, naming the ranks that differ, the section and the first differing line on each side.
 void compare_fingerprints(ControlGroup& control, const Fingerprint& own);
 
 struct PreCaptureResult {
