@@ -107,6 +107,47 @@ TEST_F(KnownValues, LinearReadsFeaturesInHwcOrder) {
   expect_near(harness.get(y), std::array<double, 1>{4321});
 }
 
+/// Alone, and behind a linear layer, where backends take both in one kernel: what has overflowed must be seen, as
+/// PyTorch's relu shows it.
+TEST_F(KnownValues, ReluKeepsWhatIsNoNumber) {
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  for (const bool linear : {false, true}) {
+    for (const bool bias : {false, true}) {
+      graph_ = OpGraph();
+      const TensorId x = tensor("x", {2, 8}), y = tensor("y", {2, 8});
+      TensorId sums = x;
+      ParamInfo w;
+      if (linear) {
+        sums = tensor("sums", {2, 8});
+        w = graph_.param(graph_.add_param("w", ParamKind::linear_weight, {8, 8}));
+        std::vector<TensorId> inputs{x, w.weight};
+        if (bias) inputs.push_back(graph_.param(graph_.add_param("b", ParamKind::bias, Shape{8})).weight);
+        graph_.add_compute(OpKind::linear, Pass::forward, LinearParams{8, bias}, inputs, {sums});
+      }
+      graph_.add_compute(OpKind::activation, Pass::forward, ActivationParams{}, {sums}, {y});
+      OpHarness& harness = build(2);
+      harness.clear();
+      std::vector<float> values(16, -1.0f), identity(64, 0.0f);
+      values[3] = none;
+      values[12] = 2.0f;
+      for (std::size_t i = 0; i < 8; ++i) identity[9 * i] = 1.0f;
+      harness.set(x, values);
+      if (linear) harness.set(w.weight, identity);
+      harness.run();
+      const std::vector<float> got = harness.get(y);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        SCOPED_TRACE(std::string(linear ? "linear, " : "alone, ") + (bias ? "bias, " : "") + std::to_string(i));
+        // A product with NaN spoils its whole row.
+        if (i == 3 || (linear && i < 8)) {
+          EXPECT_TRUE(std::isnan(got[i])) << got[i];
+        } else {
+          EXPECT_EQ(got[i], i == 12 ? 2.0f : 0.0f);
+        }
+      }
+    }
+  }
+}
+
 /// Values 0, 2, 4, 6: mean 3, biased variance 5, unbiased 20/3.
 TEST_F(KnownValues, BatchNormStatistics) {
   const BatchNormParams params{4.0f, 0.1f};
@@ -221,13 +262,15 @@ TEST_F(KnownValues, Activations) {
         Case{Activation::sigmoid, {0.268941, 0.622459, 0.999089}},
         Case{Activation::tanh, {-0.761594, 0.462117, 0.999998}}}) {
     graph_ = OpGraph();
-    const TensorId x = tensor("x", {1, 3}), y = tensor("y", {1, 3});
+    const TensorId x = tensor("x", {1, 4}), y = tensor("y", {1, 4});
     graph_.add_compute(OpKind::activation, Pass::forward, ActivationParams{c.kind, 0.25f}, {x}, {y});
     OpHarness& harness = build(1);
-    harness.set(x, std::vector<float>{-1, 0.5f, 7});
+    harness.set(x, std::vector<float>{-1, 0.5f, 7, std::numeric_limits<float>::quiet_NaN()});
     harness.run();
     SCOPED_TRACE(activation_name(c.kind));
-    expect_near(harness.get(y), c.at, 2e-6);
+    const std::vector<float> got = harness.get(y);
+    expect_near(std::span(got).first(3), c.at, 2e-6);
+    EXPECT_TRUE(std::isnan(got[3])) << got[3];
   }
 }
 
