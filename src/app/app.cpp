@@ -300,6 +300,7 @@ void CommandLine::add_bench_data(CLI::App& bench) {
       ->check(CLI::IsMember({"auto", "cuda", "cpu"}))
       ->capture_default_str();
   data->add_option("--need", arguments.need, "images/s that training takes, to compare with");
+  data->add_flag("--scaling", arguments.scaling, "also measure 1, 2, 4, ... threads, and what the machine gives them");
   data->add_flag("--json", arguments.json, "print a JSON object");
 }
 

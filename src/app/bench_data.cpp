@@ -42,6 +42,41 @@ Dataset open_set(const DataBenchArguments& arguments) {
   return dataset;
 }
 
+/// Of so many times what one thread does.
+double share_of_linear(const std::vector<ScalingPoint>& points, std::size_t point, std::size_t stage) {
+  return points[point].rates[stage].images_per_second /
+         (points[point].threads * points.front().rates[stage].images_per_second);
+}
+
+nlohmann::ordered_json to_json(const std::vector<ScalingPoint>& points) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    nlohmann::ordered_json one{{"threads", points[i].threads}};
+    for (std::size_t stage = 0; stage < points[i].rates.size(); ++stage) {
+      const StageRate& rate = points[i].rates[stage];
+      one[rate.name] = {{"per_second", rate.images_per_second}, {"of_linear", share_of_linear(points, i, stage)}};
+    }
+    all.push_back(one);
+  }
+  return all;
+}
+
+void print(const std::vector<ScalingPoint>& points) {
+  std::printf("by threads, and of so many times one thread; what the machine gives to threads that share nothing: ");
+  std::printf("%s\n", points.front().rates.size() > 3 ? "libjpeg-turbo alone, arithmetic in registers"
+                                                      : "arithmetic in registers");
+  std::printf("%-8s", "threads");
+  for (const StageRate& rate : points.front().rates) std::printf(" %18s", (rate.name + "/s").c_str());
+  std::printf("\n");
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    std::printf("%-8d", points[i].threads);
+    for (std::size_t stage = 0; stage < points[i].rates.size(); ++stage) {
+      std::printf(" %10.0f (%.3f)", points[i].rates[stage].images_per_second, share_of_linear(points, i, stage));
+    }
+    std::printf("\n");
+  }
+}
+
 nlohmann::ordered_json to_json(const DataBench& bench, const DataBenchArguments& arguments, const Dataset& dataset,
                                const std::string& device) {
   nlohmann::ordered_json stages = nlohmann::ordered_json::array();
@@ -137,12 +172,15 @@ int command_bench_data(const DataBenchArguments& arguments) {
   const SlotLayout slot = SlotLayout::make(config.rows, bench.height, bench.width, bench.channels);
   bench.stages.push_back(bench_copy(*device, slot.size_bytes, config.rows, std::min(config.seconds, 1.0)));
   const std::string model = device->info().model;
+  std::vector<ScalingPoint> scaling;
+  if (arguments.scaling) scaling = bench_scaling(dataset, config);
   if (arguments.json) {
-    std::printf("%s\n", to_json(bench, arguments, dataset, model)
-                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                            .c_str());
+    nlohmann::ordered_json json = to_json(bench, arguments, dataset, model);
+    if (arguments.scaling) json["scaling"] = to_json(scaling);
+    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
     print(bench, arguments, model);
+    if (arguments.scaling) print(scaling);
   }
   return 0;
 }

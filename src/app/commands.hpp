@@ -84,7 +84,7 @@ struct DataBenchArguments {
   std::int64_t size = 0, images = 0;
   int threads = 0;
   double seconds = 2, need = 0;
-  bool json = false;
+  bool scaling = false, json = false;
 };
 int command_bench_data(const DataBenchArguments& arguments);
 

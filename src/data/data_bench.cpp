@@ -1,79 +1,25 @@
 #include "renai/data/data_bench.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
+#include <array>
 #include <cmath>
 #include <cstring>
-#include <ctime>
-#include <exception>
-#include <fstream>
-#include <functional>
-#include <latch>
 #include <limits>
 #include <memory>
+#include <utility>
 
+#include "bare_decoder.hpp"
+#include "jpeg_scale.hpp"
 #include "renai/base/digest.hpp"
-#include "renai/base/thread.hpp"
 #include "renai/data/jpeg.hpp"
 #include "renai/data/loader.hpp"
+#include "stage_meter.hpp"
 
 namespace renai {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::uint64_t kSeed = 1;
-constexpr const char* kThreadsOption = "--threads";
 constexpr std::int64_t kHeldBytes = std::int64_t{256} << 20;  ///< Of encoded images, kept in memory for decoding alone.
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-/// 0 where the system does not tell.
-std::int64_t disk_bytes_read() {
-  std::ifstream io("/proc/self/io");
-  std::int64_t value = 0;
-  for (std::string key; io >> key >> value;) {
-    if (key == "read_bytes:") return value;
-  }
-  return 0;
-}
-
-std::int64_t page_faults() {
-  rusage usage{};
-  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_minflt + usage.ru_majflt : 0;
-}
-
-/// What a stage used from here on.
-class Meter {
- public:
-  double seconds() const { return seconds_since(start_); }
-  StageRate rate(const std::string& name, std::int64_t images, std::int64_t bytes, int threads) const {
-    StageRate rate;
-    rate.name = name;
-    rate.images = images;
-    rate.seconds = seconds();
-    rate.images_per_second = static_cast<double>(images) / rate.seconds;
-    rate.bytes_per_second = static_cast<double>(bytes) / rate.seconds;
-    rate.busy = std::min(1.0, (cpu_seconds() - cpu_) / (rate.seconds * threads));
-    rate.disk_bytes = disk_bytes_read() - disk_;
-    rate.page_faults = page_faults() - faults_;
-    return rate;
-  }
-
- private:
-  std::int64_t disk_ = disk_bytes_read(), faults_ = page_faults();
-  double cpu_ = cpu_seconds();
-  Clock::time_point start_ = Clock::now();
-};
 
 /// The buffers of a loader are free at once: nothing is copied out of them.
 class Free final : public Event {
@@ -116,72 +62,15 @@ SamplerConfig sampler_of(const Dataset& dataset, const DataBenchConfig& config) 
   return sampler;
 }
 
-/// Bytes that one call of a stage's work handled.
-using Work = std::function<std::int64_t(std::int64_t position)>;
-
-/// What one thread did, in a cache line of its own.
-struct alignas(64) Tally {
-  std::int64_t images = 0, bytes = 0;
-  std::exception_ptr failure;
-};
-
-/// Threads take positions one after the other until the time is over or the samples are done. Each makes what it works
-/// with itself, so that no two write to the same cache line, and none begins before all are ready.
-StageRate measure(const std::string& name, const DataBenchConfig& config,
-                  const std::function<Work(int thread)>& make_work) {
-  std::vector<Tally> tallies(static_cast<std::size_t>(config.threads));
-  std::atomic<std::int64_t> next{0};
-  std::latch ready(config.threads);
-  std::atomic<bool> go{false}, given_up{false};
-  Clock::time_point end;  // Written before `go`.
-  const auto run = [&](std::size_t t) {
-    Work work;
-    Tally tally;
-    try {
-      work = make_work(static_cast<int>(t));
-    } catch (...) {
-      tally.failure = std::current_exception();
-    }
-    ready.count_down();
-    go.wait(false);
-    try {
-      while (!given_up && !tally.failure && (config.samples > 0 || Clock::now() < end)) {
-        const std::int64_t position = next.fetch_add(1, std::memory_order_relaxed);
-        if (config.samples > 0 && position >= config.samples) break;
-        tally.bytes += work(position);
-        ++tally.images;
-      }
-    } catch (...) {
-      tally.failure = std::current_exception();
-    }
-    tallies[t] = tally;
-  };
-  const auto set_off = [&go] {
-    go = true;
-    go.notify_all();
-  };
-  ThreadGroup threads([&] {
-    given_up = true;
-    set_off();
-  });
-  for (std::size_t t = 0; t < tallies.size(); ++t)
-    threads.start("thread " + std::to_string(t) + " of " + name, kThreadsOption, [&run, t] { run(t); });
-  ready.wait();
-  const Meter meter;
-  end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(config.seconds));
-  set_off();
-  threads.join();
-  std::int64_t images = 0, bytes = 0;
-  for (const Tally& tally : tallies) {
-    if (tally.failure) std::rethrow_exception(tally.failure);
-    images += tally.images;
-    bytes += tally.bytes;
-  }
-  return meter.rate(name, images, bytes, config.threads);
+Subject subject_of(const Dataset& dataset, const DataBenchConfig& config) {
+  const Manifest& manifest = dataset.manifest();
+  const std::int64_t h = config.size > 0 ? config.size : manifest.height;
+  const std::int64_t w = config.size > 0 ? config.size : manifest.width;
+  return {dataset, config, h, w, layout_of(dataset, config, h, w), Sampler(sampler_of(dataset, config))};
 }
 
 StageRate measure_reading(const Subject& subject) {
-  StageRate rate = measure("read", subject.config, [&subject](int) {
+  StageRate rate = measure_stage("read", subject.config, [&subject](int) {
     return [&subject, buffer = std::vector<std::byte>()](std::int64_t position) mutable {
       const std::int64_t sample = subject.sample_at(position), size = subject.dataset.stored_bytes(sample);
       if (static_cast<std::int64_t>(buffer.size()) < size) buffer.resize(static_cast<std::size_t>(size));
@@ -194,8 +83,10 @@ StageRate measure_reading(const Subject& subject) {
 }
 
 /// Some of the set's images, in memory.
-std::vector<std::pair<std::int64_t, std::vector<std::byte>>> hold_images(const Subject& subject) {
-  std::vector<std::pair<std::int64_t, std::vector<std::byte>>> images;
+using HeldImages = std::vector<std::pair<std::int64_t, std::vector<std::byte>>>;
+
+HeldImages hold_images(const Subject& subject) {
+  HeldImages images;
   std::int64_t held = 0;
   for (std::int64_t i = 0; i < subject.dataset.size() && held < kHeldBytes; ++i) {
     const std::int64_t sample = subject.sample_at(i);
@@ -207,10 +98,9 @@ std::vector<std::pair<std::int64_t, std::vector<std::byte>>> hold_images(const S
   return images;
 }
 
-StageRate measure_decoding(const Subject& subject) {
-  const auto images = hold_images(subject);
+StageRate measure_decoding(const Subject& subject, const HeldImages& images) {
   const DecodeGoal goal{subject.h, subject.w, subject.layout.h, subject.layout.w};
-  return measure("decode", subject.config, [&](int) {
+  return measure_stage("decode", subject.config, [&](int) {
     auto decoder = std::make_shared<JpegDecoder>();
     const std::int64_t row_bytes = 3 * subject.layout.w;
     auto pixels = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(subject.layout.h * row_bytes));
@@ -230,9 +120,38 @@ StageRate measure_decoding(const Subject& subject) {
   });
 }
 
+/// What the machine gives to threads that share nothing: libjpeg-turbo alone on whole images, at the scale that fits
+/// them.
+StageRate measure_bare_decoding(const Subject& subject, const HeldImages& images) {
+  return measure_stage("libjpeg", subject.config, [&](int) {
+    auto decoder = std::make_shared<BareDecoder>();
+    return [&, decoder](std::int64_t position) {
+      const auto& [sample, bytes] = images[static_cast<std::size_t>(position) % images.size()];
+      return decoder->decode(bytes, [&subject](const ImageSize& size) {
+        return choose_scale(size, {0, 0, size.h, size.w}, {subject.h, subject.w, size.h, size.w}).eighths;
+      });
+    };
+  });
+}
+
+/// As above, in registers: a xorshift of 64 bits, whose speed is the clock's.
+StageRate measure_arithmetic(const DataBenchConfig& config) {
+  return measure_stage("registers", config, [](int thread) {
+    return [state = static_cast<std::uint64_t>(thread) + 1](std::int64_t) mutable {
+      constexpr int kRounds = 20000;
+      for (int i = 0; i < kRounds; ++i) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+      }
+      return static_cast<std::int64_t>(state & 7);  // So that it is computed.
+    };
+  });
+}
+
 /// What the host does of augmentation: drawing boxes, flips and colours; the rest is done by the input kernel.
 StageRate measure_augmenting(const Subject& subject) {
-  return measure("augment", subject.config, [&subject](int) {
+  return measure_stage("augment", subject.config, [&subject](int) {
     const std::int64_t row_bytes = subject.layout.w * subject.layout.c;
     std::vector<std::byte> pixels(static_cast<std::size_t>(subject.layout.h * row_bytes), std::byte{99});
     return [&subject, row_bytes, pixels = std::move(pixels)](std::int64_t position) {
@@ -262,7 +181,7 @@ std::int64_t batches_of(const Subject& subject, std::int64_t rows) {
 /// Runs a loader over so many batches, or while there is `more`; `use` sees each staged buffer. Taking memory and
 /// starting threads is not measured: a training does that once.
 StageRate run_loader(const Subject& subject, int threads, std::int64_t batches,
-                     const std::function<bool(const Meter&)>& more,
+                     const std::function<bool(const StageMeter&)>& more,
                      const std::function<void(std::span<const std::byte>)>& use) {
   // Zeroed, so that bytes which nobody stages are the same in every run.
   std::vector<std::byte> buffers(static_cast<std::size_t>(2 * subject.layout.size_bytes));
@@ -270,7 +189,7 @@ StageRate run_loader(const Subject& subject, int threads, std::int64_t batches,
   config.layout = subject.layout;
   config.staging = {buffers.data(), buffers.data() + subject.layout.size_bytes};
   config.threads = threads;
-  config.threads_option = kThreadsOption;
+  config.threads_option = kBenchThreadsOption;
   config.augmentation = subject.config.augmentation;
   config.seed = kSeed;
   const Free free;
@@ -286,7 +205,7 @@ StageRate run_loader(const Subject& subject, int threads, std::int64_t batches,
     job.w = subject.w;
     return job;
   };
-  const Meter meter;
+  const StageMeter meter;
   std::int64_t rows = 0, submitted = 0;
   for (std::int64_t k = 0; k < batches && more(meter); ++k) {
     while (submitted < std::min(k + 3, batches)) loader.submit(job_of(submitted++));
@@ -308,7 +227,7 @@ std::string digest_of_staged(const Subject& subject, int threads) {
   const std::int64_t rows = std::min<std::int64_t>(subject.dataset.size(), 8 * subject.config.rows);
   std::string all;
   run_loader(
-      subject, threads, batches_of(subject, rows), [](const Meter&) { return true; },
+      subject, threads, batches_of(subject, rows), [](const StageMeter&) { return true; },
       [&all](std::span<const std::byte> staged) { all += hash128(staged).hex(); });
   return hash128(all).hex();
 }
@@ -317,7 +236,7 @@ StageRate measure_staging(const Subject& subject) {
   const DataBenchConfig& config = subject.config;
   const std::int64_t batches =
       config.samples > 0 ? batches_of(subject, config.samples) : std::numeric_limits<std::int64_t>::max() - 3;
-  const auto more = [&](const Meter& meter) { return config.samples > 0 || meter.seconds() < config.seconds; };
+  const auto more = [&](const StageMeter& meter) { return config.samples > 0 || meter.seconds() < config.seconds; };
   return run_loader(subject, config.threads, batches, more, [](std::span<const std::byte>) {});
 }
 
@@ -328,6 +247,30 @@ std::string limit_of(const StageRate& rate, double stored_bytes) {
   const bool disk = static_cast<double>(rate.disk_bytes) > kFromDisk * stored_bytes;
   if (rate.busy >= kBusy) return rate.name == "read" ? "cores copying from memory" : "cores";
   return disk ? "disk" : "waiting (other programs, or too few threads)";
+}
+
+/// The bare loop ends the program on damage: each image that it sees has been decoded once.
+void check_decoding(const Dataset& dataset, const HeldImages& images) {
+  JpegDecoder decoder;
+  std::vector<std::byte> pixels;
+  for (const auto& [sample, bytes] : images) {
+    try {
+      const ImageSize size = decoder.open(bytes);
+      pixels.resize(std::max(pixels.size(), static_cast<std::size_t>(3 * size.h * size.w)));
+      decoder.decode({0, 0, size.h, size.w}, {size.h, size.w, size.h, size.w}, pixels.data(), 3 * size.w);
+    } catch (const JpegError& error) {
+      dataset.fail_sample(sample, std::string("its JPEG image cannot be decoded: ") + error.what());
+    }
+  }
+}
+
+std::vector<StageRate> measure_all(const Subject& subject, const HeldImages& images) {
+  std::vector<StageRate> rates;
+  rates.push_back(subject.dataset.encoded() ? measure_decoding(subject, images) : measure_reading(subject));
+  rates.push_back(measure_staging(subject));
+  if (subject.dataset.encoded()) rates.push_back(measure_bare_decoding(subject, images));
+  rates.push_back(measure_arithmetic(subject.config));
+  return rates;
 }
 
 }  // namespace
@@ -344,9 +287,7 @@ double DataBench::images_per_second() const {
 DataBench bench_data(const Dataset& dataset, const DataBenchConfig& config) {
   const Manifest& manifest = dataset.manifest();
   verify_augmentation(config.augmentation, manifest);
-  const std::int64_t h = config.size > 0 ? config.size : manifest.height;
-  const std::int64_t w = config.size > 0 ? config.size : manifest.width;
-  const Subject subject{dataset, config, h, w, layout_of(dataset, config, h, w), Sampler(sampler_of(dataset, config))};
+  const Subject subject = subject_of(dataset, config);
   DataBench bench;
   bench.encoding = manifest.encoding;
   bench.height = subject.layout.h;
@@ -358,13 +299,47 @@ DataBench bench_data(const Dataset& dataset, const DataBenchConfig& config) {
   bench.stages.push_back(measure_reading(subject));
   const StageRate& read = bench.stages.front();
   bench.mean_stored_bytes = std::llround(read.bytes_per_second / std::max(read.images_per_second, 1e-9));
-  if (dataset.encoded()) bench.stages.push_back(measure_decoding(subject));
+  if (dataset.encoded()) bench.stages.push_back(measure_decoding(subject, hold_images(subject)));
   bench.stages.push_back(measure_augmenting(subject));
   bench.stages.push_back(measure_staging(subject));
   for (StageRate& rate : bench.stages) {
     rate.limit = limit_of(rate, rate.images_per_second * rate.seconds * static_cast<double>(bench.mean_stored_bytes));
   }
   return bench;
+}
+
+std::vector<ScalingPoint> bench_scaling(const Dataset& dataset, const DataBenchConfig& config) {
+  constexpr int kRounds = 5;
+  verify_augmentation(config.augmentation, dataset.manifest());
+  HeldImages images;
+  if (dataset.encoded()) {
+    images = hold_images(subject_of(dataset, config));
+    check_decoding(dataset, images);
+  }
+  std::vector<ScalingPoint> points;
+  for (int threads = 1; threads < config.threads; threads *= 2) points.push_back({threads, {}});
+  points.push_back({config.threads, {}});
+  std::vector<std::vector<std::vector<StageRate>>> found(points.size());  // By point, stage and round.
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      DataBenchConfig own = config;
+      own.threads = points[i].threads;
+      own.seconds = config.seconds / kRounds;
+      const std::vector<StageRate> rates = measure_all(subject_of(dataset, own), images);
+      found[i].resize(rates.size());
+      for (std::size_t stage = 0; stage < rates.size(); ++stage) found[i][stage].push_back(rates[stage]);
+    }
+  }
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    for (std::vector<StageRate>& rounds : found[i]) {
+      const auto middle = rounds.begin() + kRounds / 2;
+      std::nth_element(rounds.begin(), middle, rounds.end(), [](const StageRate& a, const StageRate& b) {
+        return a.images_per_second < b.images_per_second;
+      });
+      points[i].rates.push_back(*middle);
+    }
+  }
+  return points;
 }
 
 }  // namespace renai

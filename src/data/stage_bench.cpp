@@ -1,13 +1,10 @@
 #include "renai/data/stage_bench.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <ctime>
 #include <vector>
 
-// After <cstdio>, which it needs.
-#include <jpeglib.h>
-
+#include "bare_decoder.hpp"
 #include "renai/base/error.hpp"
 #include "renai/data/jpeg.hpp"
 #include "renai/data/loader.hpp"
@@ -35,40 +32,6 @@ class Stopwatch {
   double* seconds_;
   clockid_t clock_;
   double start_;
-};
-
-/// The shortest loop around libjpeg-turbo that decodes a whole image: the images were decoded before, so that none
-/// fails.
-class BareDecoder {
- public:
-  BareDecoder() {
-    info_.err = jpeg_std_error(&error_);
-    jpeg_create_decompress(&info_);
-  }
-  BareDecoder(const BareDecoder&) = delete;
-  BareDecoder& operator=(const BareDecoder&) = delete;
-  ~BareDecoder() { jpeg_destroy_decompress(&info_); }
-
-  void decode(const std::vector<std::byte>& bytes, int eighths) {
-    jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-    jpeg_read_header(&info_, TRUE);
-    info_.scale_num = static_cast<unsigned>(eighths);
-    info_.scale_denom = 8;
-    if (info_.num_components == 3) info_.out_color_space = JCS_RGB;
-    jpeg_start_decompress(&info_);
-    const std::size_t row_bytes = std::size_t{info_.output_width} * static_cast<std::size_t>(info_.output_components);
-    pixels_.resize(std::max(pixels_.size(), row_bytes * info_.output_height));
-    while (info_.output_scanline < info_.output_height) {
-      JSAMPROW row = pixels_.data() + row_bytes * info_.output_scanline;
-      jpeg_read_scanlines(&info_, &row, 1);
-    }
-    jpeg_finish_decompress(&info_);
-  }
-
- private:
-  jpeg_decompress_struct info_{};
-  jpeg_error_mgr error_{};
-  std::vector<std::uint8_t> pixels_;
 };
 
 }  // namespace
@@ -121,10 +84,10 @@ StageTimes time_stages(const Dataset& dataset, const Augmentation& augmentation,
       }
       {
         const Stopwatch watch(&times.bare_seconds);
-        bare.decode(bytes, choose_scale(image, whole, all).eighths);
+        bare.decode(bytes, [&](const ImageSize&) { return choose_scale(image, whole, all).eighths; });
       }
       const Stopwatch watch(&times.bare_full_seconds);
-      bare.decode(bytes, 8);
+      bare.decode(bytes, [](const ImageSize&) { return 8; });
     } catch (const JpegError& error) {
       dataset.fail_sample(sample, std::string("its JPEG image cannot be decoded: ") + error.what());
     }

@@ -182,6 +182,23 @@ class DataOrderTest(renai_cli.FolderTest):
         text = self.succeeds(renai_cli.run([renai_cli.renai(), "bench", "data", jpeg, "--images", 50, "--need", 10]))
         self.assertIn("training needs 10 images/s: enough", text)
         self.fails(renai_cli.run([renai_cli.renai(), "bench", "data", jpeg, "--augment", "crop4"]), 2, "resized-crop")
+        points = self.bench(jpeg, "--threads", 3, "--scaling")["scaling"]
+        self.assertEqual([point["threads"] for point in points], [1, 2, 3])
+        for point in points:
+            self.assertEqual(list(point), ["threads", "decode", "stage", "libjpeg", "registers"])
+            self.assertTrue(all(point[name]["per_second"] > 0 for name in list(point)[1:]))
+        self.assertTrue(all(points[0][name]["of_linear"] == 1 for name in list(points[0])[1:]))
+        self.assertAlmostEqual(points[2]["stage"]["of_linear"],
+                               points[2]["stage"]["per_second"] / points[0]["stage"]["per_second"] / 3)
+        text = self.succeeds(renai_cli.run([renai_cli.renai(), "bench", "data", jpeg, "--images", 20, "--threads", 2,
+                                            "--scaling"]))
+        self.assertRegex(text, r"threads +decode/s +stage/s +libjpeg/s +registers/s\n1 .*\n2 ")
+        # The end of an image is damaged, where no crop may look: the loop of libjpeg-turbo alone would end the program.
+        image = (self.folder / "in/1/3.jpg").read_bytes()
+        shard = next(path for path in jpeg.iterdir() if path.suffix == ".h5" and image in path.read_bytes())
+        shard.write_bytes(shard.read_bytes().replace(image, image[:-40] + bytes(40)))
+        self.fails(renai_cli.run([renai_cli.renai(), "bench", "data", jpeg, "--images", 20, "--scaling"]), 3,
+                   "cannot be decoded")
         self.fails(renai_cli.run([renai_cli.renai(), "bench", "data", self.folder / "no"]), 2, "no such folder")
 
     def test_a_set_written_by_h5py_and_a_folder_train(self):

@@ -53,4 +53,16 @@ struct DataBench {
 /// cannot have; DataError naming shard and sample.
 DataBench bench_data(const Dataset& dataset, const DataBenchConfig& config);
 
+/// What so many threads do at once.
+struct ScalingPoint {
+  int threads = 1;
+  /// decode (read, of raw sets), stage, and what the machine itself gives to threads that share nothing: libjpeg,
+  /// libjpeg-turbo alone on whole images (of encoded sets), and registers, a loop of integer operations.
+  std::vector<StageRate> rates;
+};
+
+/// 1, 2, 4, ... and `config.threads` threads: the median of five rounds, each of which measures all of them, so that a
+/// machine whose speed drifts treats them alike. Each takes about `config.seconds`. Errors: as bench_data.
+std::vector<ScalingPoint> bench_scaling(const Dataset& dataset, const DataBenchConfig& config);
+
 }  // namespace renai

@@ -42,6 +42,37 @@ TEST(DataBench, MeasuresTheStagesOfARawSet) {
   message_of<UserError>([&] { bench_data(dataset, config); });
 }
 
+TEST(DataBench, MeasuresTheSameWorkOnOneAndMoreThreads) {
+  const Folder folder;
+  copy_small(folder / "set");
+  const Dataset dataset = Dataset::open(folder / "set", "train");
+  DataBenchConfig config;
+  config.augmentation = Augmentation::parse("crop2,flip");
+  config.samples = 60;
+  config.rows = 8;
+  for (const int threads : {1, 3, 4}) {
+    config.threads = threads;
+    const std::vector<ScalingPoint> points = bench_scaling(dataset, config);
+    const std::vector<int> wanted = threads == 1   ? std::vector<int>{1}
+                                    : threads == 3 ? std::vector<int>{1, 2, 3}
+                                                   : std::vector<int>{1, 2, 4};
+    ASSERT_EQ(points.size(), wanted.size());
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      EXPECT_EQ(points[i].threads, wanted[i]);
+      ASSERT_EQ(points[i].rates.size(), 3u);
+      EXPECT_EQ(points[i].rates[0].name, "read");
+      EXPECT_EQ(points[i].rates[1].name, "stage");
+      EXPECT_EQ(points[i].rates[2].name, "registers");
+      for (const StageRate& rate : points[i].rates) {
+        EXPECT_GE(rate.images, 60) << rate.name;
+        EXPECT_GT(rate.images_per_second, 0) << rate.name;
+      }
+    }
+  }
+  config.augmentation = Augmentation::parse("colour");
+  message_of<UserError>([&] { bench_scaling(dataset, config); });
+}
+
 TEST(FileSet, CountsEachShardOnceAndIsReadInParts) {
   const Folder folder;
   copy_small(folder / "set");
