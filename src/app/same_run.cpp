@@ -4,21 +4,12 @@
 #include <vector>
 
 #include "renai/base/error.hpp"
+#include "renai/base/lines.hpp"
 #include "renai/model/model_spec.hpp"
 #include "renai/train/blueprint.hpp"
 
 namespace renai {
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t start = 0; start < text.size();) {
-    const std::size_t end = std::min(text.find('\n', start), text.size());
-    lines.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return lines;
-}
 
 void require_same_text(const StateDict& state, const std::string& file, const std::string& key, const std::string& own,
                        const char* what) {

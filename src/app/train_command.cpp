@@ -11,6 +11,7 @@
 #include "interrupt.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/file_error.hpp"
+#include "renai/base/lines.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/loader.hpp"
 #include "renai/data/page_cache.hpp"
@@ -88,8 +89,8 @@ std::optional<StartState> load_automatic(const Recipe& recipe, World& world) {
   }
   names = world.control().broadcast(names, 0, "choosing the checkpoint to continue from");
   std::vector<std::filesystem::path> candidates;
-  std::istringstream lines(names);
-  for (std::string line; std::getline(lines, line);) candidates.emplace_back(line);
+  // A line each: no path of a recipe holds a control character.
+  for (const std::string& line : lines_of(names)) candidates.emplace_back(line);
   const auto tell = [&] {
     if (world.rank() != 0) return;
     for (const std::string& warning : warnings) world.log().warning(warning);
@@ -352,12 +353,8 @@ Fingerprint recipe_fingerprint(const Recipe& recipe, const std::string& data_dig
   std::string text;
   const std::set<std::string> may_differ{"run-dir",    "data",           "val-data",    "trace",
                                          "plan-cache", "loader-threads", "inject-fault"};
-  std::string all = to_toml(recipe);
-  for (std::size_t start = 0; start < all.size();) {
-    const std::size_t end = all.find('\n', start);
-    const std::string line = all.substr(start, end - start);
+  for (const std::string& line : lines_of(to_toml(recipe))) {
     if (!may_differ.contains(line.substr(0, line.find(' ')))) text += line + "\n";
-    start = end + 1;
   }
   // Rank 0 alone decides where files go, and every host may have its data elsewhere, but all must agree in what there
   // is: a trace takes part of every rank, and a run without a directory has one that rank 0 names.

@@ -3,28 +3,20 @@
 #include "renai/backend/pre_capture.hpp"
 
 #include <algorithm>
-#include <sstream>
 
 #include "renai/base/check.hpp"
 #include "renai/base/digest.hpp"
+#include "renai/base/lines.hpp"
 #include "renai/comm/ranks.hpp"
 
 namespace renai {
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
 /// "at line 3: rank 0 has 'lr = 0.1', rank 2 has 'lr = 0.2'"
-std::string first_difference(const std::vector<std::string>& texts, int rank_a, int rank_b) {
+std::string describe_difference(const std::vector<std::string>& texts, int rank_a, int rank_b) {
   const auto a = lines_of(texts[static_cast<std::size_t>(rank_a)]);
   const auto b = lines_of(texts[static_cast<std::size_t>(rank_b)]);
-  std::size_t line = 0;
-  while (line < a.size() && line < b.size() && a[line] == b[line]) ++line;
+  const std::size_t line = first_difference(a, b);
   const auto show = [line](int rank, const std::vector<std::string>& lines) {
     return "rank " + std::to_string(rank) + " has " + (line < lines.size() ? "'" + lines[line] + "'" : "nothing there");
   };
@@ -42,7 +34,8 @@ std::string summarize(const Fingerprint& fingerprint) {
   const RankSplit split = split_ranks(summaries);
   throw PeerError(
       name_ranks(split.odd) + " made another kind of fingerprint than rank " + std::to_string(split.reference),
-      first_difference(summaries, split.reference, split.odd.front()), "start all ranks with the same build of renai");
+      describe_difference(summaries, split.reference, split.odd.front()),
+      "start all ranks with the same build of renai");
 }
 
 /// Index of the first section whose digests differ.
@@ -76,7 +69,7 @@ void compare_fingerprints(ControlGroup& control, const Fingerprint& own) {
   RENAI_CHECK(!split.odd.empty(), "section '" + name + "' differs by digest but not by text");
   const std::string failed = name_ranks(split.odd) + (split.odd.size() == 1 ? " differs" : " differ") + " from rank " +
                              std::to_string(split.reference) + " in section '" + name + "' of the fingerprint";
-  const std::string why = first_difference(texts, split.reference, split.odd.front());
+  const std::string why = describe_difference(texts, split.reference, split.odd.front());
   if (name == "recipe" || name == "command line" || name == "checkpoint")
     throw UserError(failed, why, "start all ranks with the same options and recipe files");
   throw PeerError(failed, why, "start all ranks with the same build, libraries, devices and files");

@@ -1,12 +1,12 @@
 #include "pack_journal.hpp"
 
 #include <cerrno>
-#include <sstream>
 #include <system_error>
 
 #include "packing.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/lines.hpp"
 #include "renai/io/atomic_file.hpp"
 #include "renai/io/directory_lock.hpp"
 #include "shard_file.hpp"
@@ -20,23 +20,20 @@ constexpr std::string_view kSummary = ".summary";
 constexpr std::string_view kJournal = ".packing", kSkipped = "skipped.txt";
 
 /// The first line in which two settings differ, as "a" and "b".
-std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
-  std::istringstream in_a(a), in_b(b);
-  std::string line_a, line_b;
-  for (;;) {
-    const bool more_a = static_cast<bool>(std::getline(in_a, line_a));
-    const bool more_b = static_cast<bool>(std::getline(in_b, line_b));
-    if (!more_a) line_a = "(nothing)";
-    if (!more_b) line_b = "(nothing)";
-    if (line_a != line_b || (!more_a && !more_b)) return {line_a, line_b};
-  }
+std::pair<std::string, std::string> differing_lines(const std::string& a, const std::string& b) {
+  const std::vector<std::string> lines_a = lines_of(a), lines_b = lines_of(b);
+  const std::size_t line = first_difference(lines_a, lines_b);
+  const auto at = [line](const std::vector<std::string>& lines) {
+    return line < lines.size() ? lines[line] : "(nothing)";
+  };
+  return {at(lines_a), at(lines_b)};
 }
 
 void compare_ranks(const PackOptions& options, const std::string& settings) {
   const std::vector<std::string> all = gather_texts(options, settings);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    const auto [first, other] = first_difference(all[0], all[rank]);
+    const auto [first, other] = differing_lines(all[0], all[rank]);
     throw UserError("packing on " + std::to_string(all.size()) + " ranks",
                     "rank 0 has '" + first + "', rank " + std::to_string(rank) + " has '" + other + "'",
                     "start all ranks with the same options and the same input");
@@ -115,7 +112,7 @@ PackJournal::PackJournal(const PackOptions& options, const std::string& settings
   const bool begun = fs::exists(path);
   const std::string before = begun ? read_text(path) : "";
   if (begun && before != settings && !options.overwrite) {
-    const auto [first, other] = first_difference(before, settings);
+    const auto [first, other] = differing_lines(before, settings);
     throw UserError("packing into " + out_.string(),
                     "the folder holds the beginning of a pack with '" + first + "', not '" + other + "'",
                     "go on with the same options, or pass --overwrite to begin again");

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "data_files.hpp"
+#include "renai/base/lines.hpp"
 
 namespace renai {
 namespace {
@@ -274,16 +275,6 @@ TEST(Recipe, AFaultNeedsARankThatExists) {
   EXPECT_NO_THROW(verify_ranks(recipe, 2));
   const std::string message = message_of<UserError>([&] { verify_ranks(recipe, 1); });
   EXPECT_EQ(message, "--inject-fault exit@3:1; the ranks are 0 to 0; name one of them");
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = text.find('\n', at);
-    lines.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return lines;
 }
 
 TEST(Recipe, TomlHoldsEveryOptionInTableOrder) {
