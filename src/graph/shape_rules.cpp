@@ -20,6 +20,13 @@ std::string extent_text(std::int64_t h, std::int64_t w) { return std::to_string(
   throw UserError(layer_label(node) + ": " + what, "its input is " + input.str(), remedy);
 }
 
+/// For an attribute below the least that it may be.
+[[noreturn]] void refuse_low(const ComputeNode& node, const Shape& input, const std::string& attribute,
+                             const std::string& value, int least) {
+  refuse(node, input, attribute + " " + value + " is below " + std::to_string(least),
+         "use " + attribute + " " + std::to_string(least) + " or more");
+}
+
 /// Errors: UserError unless `x` is a feature map [N, H, W, C].
 void require_feature_map(const ComputeNode& node, const Shape& x) {
   if (x.rank() == 4) return;
@@ -29,7 +36,8 @@ void require_feature_map(const ComputeNode& node, const Shape& x) {
 
 void require_batch(const ComputeNode& node, const Shape& x) {
   if (x.rank() == 2 || x.rank() == 4) return;
-  refuse(node, x, std::string(op_kind_name(node.op)) + " needs an input N x C or N x H x W x C", "");
+  refuse(node, x, std::string(op_kind_name(node.op)) + " needs an input N x C or N x H x W x C",
+         "put it behind a layer with such an output");
 }
 
 /// One axis of a window: what conv2d and the pools have in common.
@@ -67,12 +75,10 @@ std::array<WindowAxis, 2> window_axes(const WindowParams& window, const Shape& x
 void check_window(const ComputeNode& node, const WindowParams& window, const Shape& x) {
   const auto axes = window_axes(window, x);
   for (const WindowAxis& axis : axes) {
-    if (axis.kernel < 1) refuse(node, x, "kernel " + extent_text(window.kernel_h, window.kernel_w) + " is below 1", "");
-    if (axis.stride < 1) refuse(node, x, "stride " + extent_text(window.stride_h, window.stride_w) + " is below 1", "");
-    if (axis.pad < 0) refuse(node, x, "padding " + extent_text(window.pad_h, window.pad_w) + " is negative", "");
-    if (axis.dilation < 1) {
-      refuse(node, x, "dilation " + extent_text(window.dilation_h, window.dilation_w) + " is below 1", "");
-    }
+    if (axis.kernel < 1) refuse_low(node, x, "kernel", extent_text(window.kernel_h, window.kernel_w), 1);
+    if (axis.stride < 1) refuse_low(node, x, "stride", extent_text(window.stride_h, window.stride_w), 1);
+    if (axis.pad < 0) refuse_low(node, x, "padding", extent_text(window.pad_h, window.pad_w), 0);
+    if (axis.dilation < 1) refuse_low(node, x, "dilation", extent_text(window.dilation_h, window.dilation_w), 1);
   }
   if (axes[0].reach() <= axes[0].padded() && axes[1].reach() <= axes[1].padded()) return;
   const bool dilated = window.dilation_h > 1 || window.dilation_w > 1;
@@ -88,8 +94,8 @@ Shape conv2d_shape(const ComputeNode& node, const Shape& x) {
   const auto& params = std::get<Conv2dParams>(node.params);
   require_feature_map(node, x);
   check_window(node, params.window, x);
-  if (params.out_channels < 1) refuse(node, x, "out " + std::to_string(params.out_channels) + " is below 1", "");
-  if (params.groups < 1) refuse(node, x, "groups " + std::to_string(params.groups) + " is below 1", "");
+  if (params.out_channels < 1) refuse_low(node, x, "out", std::to_string(params.out_channels), 1);
+  if (params.groups < 1) refuse_low(node, x, "groups", std::to_string(params.groups), 1);
   const std::string groups = std::to_string(params.groups) + " groups";
   if (x.c() % params.groups != 0) {
     refuse(node, x, std::to_string(x.c()) + " input channels are not divisible by " + groups, "change groups");
@@ -217,13 +223,14 @@ std::vector<Shape> infer_shapes(const ComputeNode& node, std::span<const Shape> 
       return {rows, rows, rows, rows, Shape{static_cast<std::int64_t>(sizeof(ControlBlock))}};
     }
     case OpKind::normalize_input:
-      if (x.rank() != 4 || x.elems() < 1) refuse(node, x, "the input must be N x H x W x C with no empty extent", "");
+      if (x.rank() != 4 || x.elems() < 1)
+        refuse(node, x, "the input must be N x H x W x C with no empty extent", "give images of at least one pixel");
       return {x};
     case OpKind::conv2d: return {conv2d_shape(node, x)};
     case OpKind::linear: {
       const auto& params = std::get<LinearParams>(node.params);
       require_batch(node, x);
-      if (params.out_features < 1) refuse(node, x, "out " + std::to_string(params.out_features) + " is below 1", "");
+      if (params.out_features < 1) refuse_low(node, x, "out", std::to_string(params.out_features), 1);
       return {Shape{x.n(), params.out_features}};
     }
     case OpKind::batch_norm: return batch_norm_shapes(node, x);

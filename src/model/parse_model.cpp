@@ -72,7 +72,7 @@ void ModelParser::read_header(const toml::table& root) {
   const toml::node* name = root.get("name");
   if (name == nullptr) reader_.fail(1, "name", "the key is missing", "give the model a name");
   spec_.name = reader_.text(*name, "name");
-  if (spec_.name.empty()) reader_.fail(TomlReader::line(*name), "name", "the text is empty");
+  if (spec_.name.empty()) reader_.fail(TomlReader::line(*name), "name", "the text is empty", "give a name");
   const auto read = [&](const char* key, std::int64_t& value) {
     if (const toml::node* node = root.get(key)) value = reader_.integer(*node, key, 1, kMaxAttribute);
   };
@@ -98,7 +98,7 @@ void ModelParser::read_list(const toml::array& list, const Scope& scope) {
     std::string name = std::to_string(i);
     if (const toml::node* node = table.get("name")) {
       name = reader_.text(*node, "name");
-      if (name.empty()) reader_.fail(TomlReader::line(*node), "name", "the text is empty");
+      if (name.empty()) reader_.fail(TomlReader::line(*node), "name", "the text is empty", "give a name");
     }
     Scope own = scope;
     own.outer = scope.outer;
@@ -138,7 +138,8 @@ void ModelParser::read_entry(const toml::table& table, const std::string& name, 
 
 Scope ModelParser::inner_scope(const toml::table& table, const std::string& name, const Scope& scope) const {
   if (scope.depth + 1 > kMaxDepth) {
-    reader_.fail(TomlReader::line(table), "layers", "more than " + std::to_string(kMaxDepth) + " levels of blocks");
+    reader_.fail(TomlReader::line(table), "layers", "more than " + std::to_string(kMaxDepth) + " levels of blocks",
+                 "nest fewer");
   }
   return {scope.path(name), &scope, last_, scope.stage, scope.depth + 1};
 }
@@ -233,7 +234,8 @@ void ModelParser::read_layer(const toml::table& table, LayerKind kind, const std
   }
   reader_.check_keys(table, known, "the type " + what);
   if (!attributes.required.empty() && table.get(attributes.required) == nullptr) {
-    reader_.fail(TomlReader::line(table), attributes.required, "the key is missing; the type " + what + " needs it");
+    reader_.fail(TomlReader::line(table), attributes.required, "the key is missing; the type " + what + " needs it",
+                 "add it");
   }
   LayerSpec layer;
   layer.name = scope.path(name);
@@ -306,7 +308,7 @@ void ModelParser::read_attribute(const toml::node& node, std::string_view key, L
 
 void ModelParser::append(LayerSpec layer, std::int64_t line) {
   if (spec_.layers.size() >= kMaxLayers) {
-    reader_.fail(line, "layers", "the model has more than " + std::to_string(kMaxLayers) + " layers");
+    reader_.fail(line, "layers", "the model has more than " + std::to_string(kMaxLayers) + " layers", "leave some out");
   }
   if (!names_.insert(layer.name).second) {
     reader_.fail(line, "name", "'" + layer.name + "' is already taken by an earlier layer", "choose another");
@@ -329,7 +331,7 @@ ModelSpec ModelParser::parse(std::string_view text) {
     root = toml::parse(text, spec_.source);
   } catch (const toml::parse_error& error) {
     reader_.fail(static_cast<std::int64_t>(error.source().begin.line), {},
-                 "not valid TOML: " + std::string(error.description()));
+                 "not valid TOML: " + std::string(error.description()), "correct the file");
   }
   read_header(root);
   read_list(reader_.tables(*root.get("layers"), "layers"), Scope{});

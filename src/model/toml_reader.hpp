@@ -16,7 +16,7 @@ class TomlReader {
   explicit TomlReader(std::string source) : source_(std::move(source)) {}
 
   [[noreturn]] void fail(std::int64_t line, std::string_view key, const std::string& why,
-                         const std::string& remedy = {}) const;
+                         const std::string& remedy) const;
 
   std::int64_t integer(const toml::node& node, std::string_view key, std::int64_t lowest, std::int64_t highest) const;
   float number(const toml::node& node, std::string_view key) const;

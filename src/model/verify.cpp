@@ -19,11 +19,10 @@ struct IntegerRange {
 
 std::optional<ModelProblem> check_range(const IntegerRange& range) {
   if (range.value >= range.lowest && range.value <= kMaxAttribute) return std::nullopt;
-  return ModelProblem{0,
-                      range.attribute,
-                      "value " + std::to_string(range.value) + " is outside " + std::to_string(range.lowest) + " to " +
-                          std::to_string(kMaxAttribute),
-                      {}};
+  const std::string lowest = std::to_string(range.lowest), most = std::to_string(kMaxAttribute);
+  return ModelProblem{0, range.attribute,
+                      "value " + std::to_string(range.value) + " is outside " + lowest + " to " + most,
+                      "give at least " + lowest + " and at most " + most};
 }
 
 std::optional<ModelProblem> check_window(const LayerSpec& layer) {
@@ -35,21 +34,22 @@ std::optional<ModelProblem> check_window(const LayerSpec& layer) {
     if (auto problem = check_range(range)) return problem;
   }
   if (layer.kind != LayerKind::conv2d && (2 * layer.pad_h > layer.kernel_h || 2 * layer.pad_w > layer.kernel_w)) {
-    return ModelProblem{0, "padding", "a pool's padding may be at most half its kernel", {}};
+    return ModelProblem{0, "padding", "a pool's padding may be at most half its kernel",
+                        "use less padding or a larger kernel"};
   }
   return std::nullopt;
 }
 
 std::optional<ModelProblem> check_conv(const LayerSpec& layer) {
-  if (layer.out == 0) return ModelProblem{0, "out", "the number of output channels is missing", {}};
+  if (layer.out == 0)
+    return ModelProblem{0, "out", "the number of output channels is missing", "add for example out = 64"};
   if (auto problem = check_range({"out", layer.out, 1})) return problem;
   if (auto problem = check_window(layer)) return problem;
   if (layer.out % layer.groups != 0) {
     return ModelProblem{
-        0,
-        "groups",
+        0, "groups",
         std::to_string(layer.out) + " output channels are not divisible by " + std::to_string(layer.groups) + " groups",
-        {}};
+        "change out or groups"};
   }
   return std::nullopt;
 }
@@ -59,22 +59,26 @@ bool in_open_unit(float value) { return value > 0.0f && value <= 1.0f; }
 std::optional<ModelProblem> check_inputs(const LayerSpec& layer) {
   const std::size_t count = layer.inputs.size();
   const std::string have = "has " + std::to_string(count) + (count == 1 ? " input" : " inputs");
-  if (layer.kind == LayerKind::add && count != 2) return ModelProblem{0, "inputs", have + "; add takes 2", {}};
+  if (layer.kind == LayerKind::add && count != 2)
+    return ModelProblem{0, "inputs", have + "; add takes 2", "name two earlier layers"};
   if (layer.kind == LayerKind::concat && count < 2) {
-    return ModelProblem{0, "inputs", have + "; concat takes at least 2", {}};
+    return ModelProblem{0, "inputs", have + "; concat takes at least 2", "name two or more earlier layers"};
   }
   if (layer.kind != LayerKind::add && layer.kind != LayerKind::concat && count != 1) {
-    return ModelProblem{0, "inputs", have + "; " + layer_kind_name(layer.kind) + " takes 1", {}};
+    return ModelProblem{0, "inputs", have + "; " + layer_kind_name(layer.kind) + " takes 1",
+                        "name one earlier layer, or leave `inputs` out: then it is the layer before"};
   }
   return std::nullopt;
 }
 
 std::optional<ModelProblem> check_model(const ModelSpec& spec) {
   const std::size_t whole = spec.layers.size();
-  if (spec.name.empty()) return ModelProblem{whole, "name", "the model has no name", {}};
-  if (spec.layers.empty()) return ModelProblem{whole, "layers", "the model has no layers", {}};
+  if (spec.name.empty())
+    return ModelProblem{whole, "name", "the model has no name", "add a line name = \"...\" before the layers"};
+  if (spec.layers.empty())
+    return ModelProblem{whole, "layers", "the model has no layers", "add one [[layers]] table for each layer"};
   if (whole > kMaxLayers) {
-    return ModelProblem{whole, "layers", "more than " + std::to_string(kMaxLayers) + " layers", {}};
+    return ModelProblem{whole, "layers", "more than " + std::to_string(kMaxLayers) + " layers", "leave some out"};
   }
   for (const IntegerRange& range :
        {IntegerRange{"input_channels", spec.input_channels, 0}, IntegerRange{"resolution", spec.resolution, 0},
@@ -89,7 +93,7 @@ std::optional<ModelProblem> check_model(const ModelSpec& spec) {
 
 /// Names become names of tensors in checkpoints, so they hold no separator of paths and no control character.
 std::optional<ModelProblem> check_name(const std::string& name) {
-  if (name.empty()) return ModelProblem{0, "name", "the layer has no name", {}};
+  if (name.empty()) return ModelProblem{0, "name", "the layer has no name", "add name = \"...\""};
   if (name == kNetworkInput || name == kPrevious || name == kBlockInput) {
     return ModelProblem{0, "name", "'" + name + "' has a meaning of its own in `inputs`", "choose another"};
   }
@@ -166,15 +170,19 @@ std::optional<ModelProblem> find_attribute_problem(const LayerSpec& layer) {
       if (auto problem = check_range({"size", layer.size_w, 1})) return problem;
       break;
     case LayerKind::batch_norm:
-      if (!(layer.eps > 0.0f) || !std::isfinite(layer.eps)) return ModelProblem{0, "eps", "must be above 0", {}};
-      if (!in_open_unit(layer.bn_momentum)) return ModelProblem{0, "momentum", "must be above 0 and at most 1", {}};
+      if (!(layer.eps > 0.0f) || !std::isfinite(layer.eps))
+        return ModelProblem{0, "eps", "must be above 0", "use for example 1e-5"};
+      if (!in_open_unit(layer.bn_momentum))
+        return ModelProblem{0, "momentum", "must be above 0 and at most 1", "use for example 0.1"};
       break;
     case LayerKind::leaky_relu:
       // A slope of zero or below would make the sign of the input unreadable from the output, which backward uses.
-      if (!(layer.slope > 0.0f) || !std::isfinite(layer.slope)) return ModelProblem{0, "slope", "must be above 0", {}};
+      if (!(layer.slope > 0.0f) || !std::isfinite(layer.slope))
+        return ModelProblem{0, "slope", "must be above 0", "use for example 0.01"};
       break;
     case LayerKind::dropout:
-      if (!(layer.p >= 0.0f && layer.p < 1.0f)) return ModelProblem{0, "p", "must be at least 0 and below 1", {}};
+      if (!(layer.p >= 0.0f && layer.p < 1.0f))
+        return ModelProblem{0, "p", "must be at least 0 and below 1", "use for example 0.5"};
       break;
     default: break;
   }

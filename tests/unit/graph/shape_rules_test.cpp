@@ -174,7 +174,7 @@ const std::vector<RefusalCase>& refusal_cases() {
        "parameter 0 has shape 2x3x3x4 instead of 2x3x3x3"},
       {"stride 0", conv(2, window(3, 0, 1)), {{1, 4, 4, 3}}, "stride 0x0 is below 1"},
       {"kernel 0", conv(2, window(0, 1, 0)), {{1, 4, 4, 3}}, "kernel 0x0 is below 1"},
-      {"negative padding", max_pool(window(2, 1, -1)), {{1, 4, 4, 3}}, "padding -1x-1 is negative"},
+      {"negative padding", max_pool(window(2, 1, -1)), {{1, 4, 4, 3}}, "padding -1x-1 is below 0"},
       {"dilation 0", conv(2, window(3, 1, 1, 0)), {{1, 4, 4, 3}}, "dilation 0x0 is below 1"},
       {"no outputs", node(OpKind::linear, LinearParams{0, true}), {{1, 4}}, "out 0 is below 1"},
   };
@@ -190,6 +190,7 @@ TEST(ShapeRules, Refusals) {
     } catch (const UserError& error) {
       EXPECT_NE(std::string(error.what()).find(item.message), std::string::npos) << error.what();
       EXPECT_NE(std::string(error.what()).find("layer 'conv3'"), std::string::npos) << error.what();
+      EXPECT_NE(error.remedy(), "") << error.what();
     }
   }
 }

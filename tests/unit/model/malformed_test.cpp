@@ -116,6 +116,7 @@ void expect_refused(const std::string& text, const Malformed& item) {
   } catch (const UserError& error) {
     const std::string what = error.what();
     EXPECT_NE(what.find("m.toml"), std::string::npos) << what;
+    EXPECT_NE(error.remedy(), "") << what;
     for (const char* part : item.parts)
       EXPECT_NE(what.find(part), std::string::npos) << "no " << part << " in: " << what;
   }
