@@ -347,18 +347,64 @@ struct GradFactors {
   }
 };
 
+/// The two passes over x and dy: sums of the gradients in blocks of pixel rows of the pooled image, or of pixels, then
+/// dx.
+template <Tail kTail>
+struct GradPasses {
+  static constexpr bool kPooled = kTail == Tail::relu_pool, kRelu = kTail != Tail::none;
+  const float *x, *dy;
+  float *dx, *blocks;
+  GradFactors factors;
+  BlockSplit split;
+  Tiles tiles;
+  Affine affine;
+  AffineGrad grad;
+  std::int64_t images;
+  int threads;
+
+  void sum() const {
+    const Loops& loops = machine_loops();
+    const std::int64_t c = factors.c;
+    factors.prepare();
+    parallel_ranges(threads, split.count, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t b = begin; b < end; ++b) {
+        float *sum_g = blocks + 2 * b * c, *sum_gx = blocks + (2 * b + 1) * c;
+        const std::int64_t from = b * split.block_rows;
+        if constexpr (kPooled) {
+          loops.grad_sums_tiles(x, dy, from, split.size(b), tiles, affine, sum_g, sum_gx);
+        } else {
+          loops.grad_sums(x + from * c, dy + from * c, split.size(b), c, affine, kRelu, sum_g, sum_gx);
+        }
+      }
+    });
+    parallel_ranges(split.count * c < kParallelElems ? 1 : threads, c,
+                    [&](std::int64_t begin, std::int64_t end) { factors.combine(begin, end); });
+  }
+
+  void map() const {
+    const Loops& loops = machine_loops();
+    const std::int64_t c = factors.c;
+    parallel_ranges(threads, kPooled ? images : factors.rows, [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (kPooled) {
+        loops.affine_grad_tiles(x, dy, dx, begin, end - begin, tiles, affine, grad);
+      } else {
+        loops.affine_grad(x + begin * c, dy + begin * c, dx + begin * c, end - begin, c, affine, grad, kRelu);
+      }
+    });
+  }
+};
+
 template <Tail kTail>
 Offer<Kernel> make_backward(const Site& site) {
-  constexpr bool kPooled = kTail == Tail::relu_pool;
-  const TensorId x_id = site.match->inputs[0];
-  const Shape& x = site.shape(x_id);
+  using Passes = GradPasses<kTail>;
+  const Shape& x = site.shape(site.match->inputs[0]);
   const std::int64_t c = x.c(), rows = x.elems() / c, images = x.n();
   Tiles tiles{};
-  if constexpr (kPooled) tiles = tiles_of(x, std::get<PoolParams>(site.node(0).params));
-  // Blocks of pixel rows of the pooled image, or of pixels.
+  if constexpr (Passes::kPooled) tiles = tiles_of(x, std::get<PoolParams>(site.node(0).params));
   const BlockSplit split =
-      kPooled ? BlockSplit(images * tiles.oh, std::max<std::int64_t>(rows_of_block(c) / (tiles.kh * tiles.w), 1))
-              : BlockSplit(rows, rows_of_block(c));
+      Passes::kPooled
+          ? BlockSplit(images * tiles.oh, std::max<std::int64_t>(rows_of_block(c) / (tiles.kh * tiles.w), 1))
+          : BlockSplit(rows, rows_of_block(c));
   WorkspaceLayout layout;
   const std::int64_t factors_at = layout.add(3 * c * 4), blocks_at = layout.add(split.count * 2 * c * 4);
   const ComputeNode& norm = site.node(site.match->node_count - 1);
@@ -374,47 +420,21 @@ Offer<Kernel> make_backward(const Site& site) {
     const GradFactors factors{
         at.in(2), at.in(3),     at.in(4), blocks,      at.out(1), at.out(2), gain,
         gain + c, gain + 2 * c, c,        split.count, rows,      eps,       shards_of(at, shards_at, c, shards)};
-    const Affine affine{at.in(3), gain, kTail == Tail::none ? nullptr : at.in(5)};
+    const Affine affine{at.in(3), gain, Passes::kRelu ? at.in(5) : nullptr};
     const AffineGrad grad{at.in(3), gain, gain + c, gain + 2 * c};
-    const auto sum = [=, x_at = at.in(0), dy = at.in(1)] {
-      const Loops& loops = machine_loops();
-      factors.prepare();
-      parallel_ranges(threads, split.count, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t b = begin; b < end; ++b) {
-          float *sum_g = blocks + 2 * b * c, *sum_gx = blocks + (2 * b + 1) * c;
-          const std::int64_t from = b * split.block_rows;
-          if constexpr (kPooled) {
-            loops.grad_sums_tiles(x_at, dy, from, split.size(b), tiles, affine, sum_g, sum_gx);
-          } else {
-            loops.grad_sums(x_at + from * c, dy + from * c, split.size(b), c, affine, kTail != Tail::none, sum_g,
-                            sum_gx);
-          }
-        }
-      });
-      parallel_ranges(split.count * c < kParallelElems ? 1 : threads, c,
-                      [&](std::int64_t begin, std::int64_t end) { factors.combine(begin, end); });
-    };
-    const auto map = [=, x_at = at.in(0), dy = at.in(1), dx = at.out(0)] {
-      const Loops& loops = machine_loops();
-      parallel_ranges(threads, kPooled ? images : rows, [&](std::int64_t begin, std::int64_t end) {
-        if constexpr (kPooled) {
-          loops.affine_grad_tiles(x_at, dy, dx, begin, end - begin, tiles, affine, grad);
-        } else {
-          loops.affine_grad(x_at + begin * c, dy + begin * c, dx + begin * c, end - begin, c, affine, grad,
-                            kTail != Tail::none);
-        }
-      });
-    };
+    const Passes passes{at.in(0), at.in(1), at.out(0), blocks, factors, split, tiles, affine, grad, images, threads};
     if (shards == 1) {
-      return [=] {
-        sum();
-        map();
+      return [passes] {
+        passes.sum();
+        passes.map();
       };
     }
-    return with_exchange(at, factors.shards, norm, threads, sum, [=] {
-      factors.finish_all();
-      map();
-    });
+    return with_exchange(
+        at, factors.shards, norm, threads, [passes] { passes.sum(); },
+        [passes] {
+          passes.factors.finish_all();
+          passes.map();
+        });
   };
   return kernel;
 }
