@@ -1,4 +1,5 @@
 #pragma once
+// libjpeg-turbo by itself, which decoding is measured beside.
 
 #include <algorithm>
 #include <cstddef>

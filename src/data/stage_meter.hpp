@@ -1,4 +1,5 @@
 #pragma once
+// StageMeter: what a stage of the data path takes while threads work at it.
 
 #include <chrono>
 #include <cstdint>
