@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
+#include "number_options.hpp"
 #include "renai/base/check.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
@@ -189,11 +190,11 @@ std::vector<std::int64_t> sizes_of(const CommBenchArguments& arguments, bool gpu
 }  // namespace
 
 int command_bench_comm(World& world, const CommBenchArguments& arguments) {
-  if (arguments.min_bytes < 4 || arguments.max_bytes < 0 || arguments.max_bytes > std::int64_t{1} << 36 ||
-      (arguments.max_bytes > 0 && arguments.max_bytes < arguments.min_bytes) || arguments.pieces < 0) {
-    throw UserError("renai bench comm", "a size or count is out of range",
-                    "use 4 <= --min-bytes <= --max-bytes <= 64 GiB and --pieces from 0 on");
-  }
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 36;
+  const std::int64_t least = arguments.min_bytes, most = arguments.max_bytes;
+  require_number(least >= 4 && least <= kMostBytes, "--min-bytes", least, "use 4 bytes to 64 GiB");
+  require_number(most == 0 || (most >= least && most <= kMostBytes), "--max-bytes", most, "use --min-bytes to 64 GiB");
+  require_number(arguments.pieces >= 0, "--pieces", arguments.pieces, "use 0 or more");
   Recipe recipe;
   recipe.device = arguments.device;
   recipe.allow_shared_gpu = arguments.allow_shared_gpu;

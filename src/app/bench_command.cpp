@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
+#include "number_options.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/device/host.hpp"
@@ -150,11 +151,11 @@ int command_bench_step(World& world, Recipe recipe, const BenchArguments& argume
   verify(recipe);
   verify_ranks(recipe, world.world_size());
   compare_fingerprints(world.control(), recipe_fingerprint(recipe, ""));
-  if (arguments.steps < 1 || arguments.warmup < 0 || arguments.size < 1 || arguments.channels < 1 ||
-      arguments.channels > 4 || arguments.classes < 2) {
-    throw UserError("renai bench step", "a count is out of range",
-                    "use --steps >= 1, --image-size >= 1, --channels 1 to 4, --classes >= 2");
-  }
+  require_number(arguments.steps >= 1, "--steps", arguments.steps, "use 1 or more");
+  require_number(arguments.warmup >= 0, "--warmup", arguments.warmup, "use 0 or more");
+  require_number(arguments.size >= 1, "--image-size", arguments.size, "use 1 or more");
+  require_number(arguments.channels >= 1 && arguments.channels <= 4, "--channels", arguments.channels, "use 1 to 4");
+  require_number(arguments.classes >= 2, "--classes", arguments.classes, "use 2 or more");
   const std::string name =
       world.control().broadcast("renai-bench-" + std::to_string(::getpid()), 0, "naming the synthetic data");
   TemporaryDirectory place(name);

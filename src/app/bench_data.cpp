@@ -2,6 +2,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "commands.hpp"
 #include "gpus.hpp"
+#include "number_options.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/copy_bench.hpp"
@@ -144,13 +146,23 @@ std::unique_ptr<Device> choose_device(const std::string& name) {
   return make_cuda_device(options);
 }
 
+void verify(const DataBenchArguments& arguments) {
+  constexpr double kMostSeconds = 1e6;
+  require_number(arguments.threads >= 0 && arguments.threads <= 1024, "--threads", arguments.threads,
+                 "use 1 to 1024, or leave it out: the cores");
+  require_number(arguments.size >= 0 && arguments.size <= 16384, "--size", arguments.size,
+                 "use 1 to 16384, or leave it out: the set's size");
+  require_number(arguments.images >= 0, "--images", arguments.images, "use 1 or more, or leave it out");
+  require_number(arguments.seconds > 0 && arguments.seconds <= kMostSeconds, "--seconds", arguments.seconds,
+                 "use more than 0 and at most 1e6");
+  require_number(arguments.need >= 0 && std::isfinite(arguments.need), "--need", arguments.need,
+                 "use images/s from 0 on");
+}
+
 }  // namespace
 
 int command_bench_data(const DataBenchArguments& arguments) {
-  if (arguments.threads < 0 || arguments.size < 0 || arguments.images < 0 || !(arguments.seconds > 0) ||
-      !(arguments.need >= 0)) {
-    throw UserError("renai bench data", "a number is out of range", "use positive numbers");
-  }
+  verify(arguments);
   const Dataset dataset = open_set(arguments);
   DataBenchConfig config;
   const bool colours = dataset.manifest().channels == 3;

@@ -54,5 +54,18 @@ class BenchStepTest(renai_cli.FolderTest):
             self.assertEqual(list((self.folder / host).glob("renai-bench-*")), [])
 
 
+class NumbersTest(renai_cli.FolderTest):
+    def test_numbers_out_of_range_are_named_with_their_option(self):
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "synthetic", "--train", 8, "--val", 8, "--out", self.folder / "set"]))
+        wrong = {("data", self.folder / "set"): [("--threads", -1), ("--threads", 1025), ("--size", -5), ("--images", -2),
+                                                 ("--seconds", 0), ("--seconds", "inf"), ("--need", -1), ("--need", "nan")],
+                 ("step", "--model", "mlp", "--global-batch", 16): [("--steps", -1), ("--warmup", -2), ("--image-size", 0), ("--channels", 5), ("--classes", 1)],
+                 ("comm",): [("--min-bytes", 3), ("--max-bytes", -1), ("--max-bytes", 2**37), ("--max-bytes", 64), ("--pieces", -1)]}
+        for words, options in wrong.items():
+            for option, value in options:
+                with self.subTest(words=words[0], option=option, value=value):
+                    self.fails(renai_cli.run([renai_cli.renai(), "bench", *words, f"{option}={value}"]), 2, f"{option} ")
+
+
 if __name__ == "__main__":
     renai_cli.main()
