@@ -122,6 +122,7 @@ void CommandLine::add_eval() {
   eval->add_option("--device", request_.eval.device, "auto, cuda, cpu or reference");
   eval->add_option("--precision", request_.eval.precision, "fp32, tf32, bf16 or fp16 (default: as trained)");
   eval->add_flag("--ema", request_.eval.ema, "the averaged weights of a run with --ema");
+  eval->add_flag("--verify-data", request_.eval.verify_data, "compare each sample read with its digest");
   eval->add_flag("--json", request_.eval.json, "print a JSON object");
 }
 

@@ -37,6 +37,7 @@ struct EvalArguments {
   std::string device, precision;  ///< Empty: as trained.
   bool ema = false;               ///< The averaged weights.
   bool json = false;
+  bool verify_data = false;
 };
 int command_eval(World& world, const EvalArguments& arguments);
 

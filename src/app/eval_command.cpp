@@ -97,7 +97,7 @@ int command_eval(World& world, const EvalArguments& arguments) {
   recipe.freeze_after.clear();
   recipe.init_from.clear();
   recipe.trace.clear();
-  recipe.verify_data = false;
+  recipe.verify_data = arguments.verify_data;
   recipe.read_mode = Recipe{}.read_mode;  // The files may stand elsewhere now.
   recipe.inject_fault.clear();
   forget_schedule(recipe);  // No step is taken: nothing that says how rates change may stand in the way.

@@ -226,6 +226,20 @@ class JpegTest(renai_cli.FolderTest):
         self.fails(renai_cli.on_ranks(2, *self.words("relabelled", verify_data=True, epochs=1, steps=0)), 3, "train-00000.h5",
                    "sample 11", "its label")
 
+    def test_an_evaluation_finds_a_flipped_byte_too(self):
+        self.succeeds(renai_cli.run([renai_cli.renai(), "verify", "--adopt", self.data]))
+        self.train("run")
+        checkpoint = max((self.folder / "run" / "checkpoints").glob("*.h5"))
+        words = ["eval", "--device", "cpu", "--checkpoint", checkpoint, "--verify-data"]
+        self.assertEqual(self.succeeds(renai_cli.on_ranks(2, *words)), self.succeeds(renai_cli.on_ranks(2, *words[:-1])))
+        shard = next(self.data.glob("val-*.h5"))
+        with h5py.File(shard, "r") as file:
+            place = file["image_bytes"].id.get_offset() + int(file["image_offsets"][3]) - 30
+        damaged = bytearray(shard.read_bytes())
+        damaged[place] ^= 4
+        shard.write_bytes(damaged)
+        self.fails(renai_cli.on_ranks(2, *words), 3, shard.name, "sample 2", "digest")
+
     @unittest.skipUnless(FLAKY.exists(), "the library of failing reads is not built")
     def test_reads_that_fail_for_a_moment_are_tried_again(self):
         self.train("steady")
