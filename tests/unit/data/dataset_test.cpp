@@ -119,15 +119,31 @@ TEST(Dataset, APixelOutsideTheByteRangeIsNamed) {
   EXPECT_THAT(message_of<DataError>([&] { set.read(2, pixels); }), HasSubstr("sample 2 has a pixel of value 256"));
 }
 
-TEST(Dataset, AShardWrittenByH5pyIsAccepted) {
-  const std::string python = "/usr/bin/python3";
-  if (std::system((python + " -c 'import h5py' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python << " has no h5py";
+/// Shards that h5py writes.
+class ByH5py : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system((kPython + " -c 'import h5py' 2>/dev/null").c_str()) != 0) {
+      GTEST_SKIP() << kPython << " has no h5py";
+    }
   }
+
+  /// Runs a Python program, whose argument is the set's folder.
+  static void run(const Folder& folder, const std::string& program) {
+    spill(folder / "write.py", program);
+    const std::string command = kPython + " " + (folder / "write.py").string() + " " + (folder / "set").string();
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  }
+
+ private:
+  inline static const std::string kPython = "/usr/bin/python3";
+};
+
+TEST_F(ByH5py, AShardIsAccepted) {
   const Folder folder;
   copy_small(folder / "set", 30, 10, 10);
   // Contiguous; chunked and compressed with variable-length text attributes; big-endian labels of another width.
-  spill(folder / "write.py", R"(import sys, numpy, h5py
+  run(folder, R"(import sys, numpy, h5py
 for i, options in enumerate([{}, dict(chunks=(4, 6, 5, 2), compression='gzip', shuffle=True), {}]):
     images = (numpy.arange(10 * 60) * (i + 3) % 256).astype('u1').reshape(10, 6, 5, 2)
     with h5py.File(sys.argv[1] + '/train-0000%d-of-00003.h5' % i, 'w', libver='latest' if i == 2 else 'earliest') as f:
@@ -137,8 +153,6 @@ for i, options in enumerate([{}, dict(chunks=(4, 6, 5, 2), compression='gzip', s
         f.attrs['split'] = 'train'
         f.attrs['renai_format'] = 1
 )");
-  const std::string command = python + " " + (folder / "write.py").string() + " " + (folder / "set").string();
-  ASSERT_EQ(std::system(command.c_str()), 0);
   const Dataset set = Dataset::open(folder / "set", "train");
   for (std::int64_t sample = 0; sample < 30; ++sample) {
     EXPECT_EQ(set.label(sample), sample % 10 % 3);
@@ -151,15 +165,11 @@ for i, options in enumerate([{}, dict(chunks=(4, 6, 5, 2), compression='gzip', s
   }
 }
 
-TEST(Dataset, ImagesInAnotherFileAreReadFromThere) {
-  const std::string python = "/usr/bin/python3";
-  if (std::system((python + " -c 'import h5py' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python << " has no h5py";
-  }
+TEST_F(ByH5py, ImagesInAnotherFileAreReadFromThere) {
   const Folder folder;
   copy_small(folder / "set", 10, 10, 10);
   // The shard is long enough to have other bytes where the other file has its images, and small beside that one.
-  spill(folder / "write.py", R"(import sys, numpy, h5py
+  run(folder, R"(import sys, numpy, h5py
 with h5py.File(sys.argv[1] + '/all.h5', 'w') as f:
     f['pixels'] = (numpy.arange(10 * 60) % 251).astype('u1').reshape(10, 6, 5, 2)
 with h5py.File(sys.argv[1] + '/train-00000-of-00001.h5', 'w') as f:
@@ -167,8 +177,6 @@ with h5py.File(sys.argv[1] + '/train-00000-of-00001.h5', 'w') as f:
     f['images'] = h5py.ExternalLink('all.h5', 'pixels')
     f['more'] = numpy.full(10000, 255, 'u1')
 )");
-  const std::string command = python + " " + (folder / "write.py").string() + " " + (folder / "set").string();
-  ASSERT_EQ(std::system(command.c_str()), 0);
   {
     const Dataset set = Dataset::open(folder / "set", "train");
     for (std::int64_t sample = 0; sample < 10; ++sample) {
