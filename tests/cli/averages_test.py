@@ -14,9 +14,7 @@ STEPS = 8
 class AveragesTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=148, val=40)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data = self.pack_idx(148, 40)
 
     def words(self, name, *more):
         return ["train", "--data", self.data, "--run-dir", self.folder / name, "--steps", STEPS, "--global-batch", 32,

@@ -30,10 +30,7 @@ int MPI_Abort(void* comm, int code) {
 class BadInputTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=96, val=32)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data,
-                                     "--shard-samples", 40]))
+        self.data = self.pack_idx(96, 32, "--shard-samples", 40)
 
     def refuses(self, code, texts, *words, ranks=(1, 2)):
         """The command fails with the code and says the texts in exactly one error line, within the limit."""
@@ -213,9 +210,7 @@ class BadInputTest(renai_cli.FolderTest):
         self.refuses(2, ["nowhere"], "inspect", self.folder / "nowhere", ranks=(1,))
 
     def test_too_few_samples(self):
-        renai_cli.write_idx(self.folder / "seven", train=7, val=7)
-        data = self.folder / "seven-data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "seven", "--out", data]))
+        data = self.pack_idx(7, 7, source="seven", out="seven-data")
         self.train(2, ["7 samples", "--logical-shards 8"], data=data)
 
     def test_run_directory_that_cannot_be_written(self):

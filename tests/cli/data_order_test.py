@@ -35,10 +35,7 @@ def direct_reads_work():
 class DataOrderTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=TRAIN, val=40)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data,
-                                     "--shard-samples", SHARD_SAMPLES]))
+        self.data = self.pack_idx(TRAIN, 40, "--shard-samples", SHARD_SAMPLES)
 
     def start(self, name, *words, ranks=1, steps=2 * PER_EPOCH, **keywords):
         return renai_cli.on_ranks(ranks, "train", "--data", self.data, "--run-dir", self.folder / name, "--trace",

@@ -12,9 +12,7 @@ import renai_cli  # noqa: E402
 class DryRunTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=125, val=32)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data = self.pack_idx(125, 32)
 
     def snapshot(self):
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in self.folder.rglob("*")}

@@ -26,9 +26,7 @@ WITHOUT = {
 class EverythingTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=4 * 64 + 37, val=35)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data = self.pack_idx(4 * 64 + 37, 35)
 
     def train(self, name, ranks=1, **changes):
         options = {**OPTIONS, **{key.replace("_", "-"): value for key, value in changes.items()}}

@@ -13,9 +13,7 @@ import renai_cli  # noqa: E402
 class FaultsTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=128, val=32)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data = self.pack_idx(128, 32)
 
     def train(self, ranks, *words):
         return renai_cli.on_ranks(ranks, "train", "--data", self.data, "--run-dir", self.folder / "run", "--global-batch", 32,

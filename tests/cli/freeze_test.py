@@ -41,9 +41,7 @@ STEPS = STEPS_OF_EPOCH * EPOCHS
 class FreezeTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=96, val=16)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data = self.pack_idx(96, 16)
         self.model = self.folder / "model.toml"
         self.model.write_text(MODEL)
 

@@ -21,9 +21,7 @@ LIMIT_SECONDS = 20
 class InterruptTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=128, val=32)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data = self.pack_idx(128, 32)
 
     def words(self, name, steps):
         return ["train", "--data", self.data, "--model", "mlp", "--run-dir", self.folder / name, "--global-batch", 32, "--steps",
@@ -41,9 +39,7 @@ class InterruptTest(renai_cli.FolderTest):
         return process
 
     def validate_for_long(self):
-        renai_cli.write_idx(self.folder / "more", train=128, val=256)
-        self.data = self.folder / "more-data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "more", "--out", self.data]))
+        self.data = self.pack_idx(128, 256, source="more", out="more-data")
 
     def wait_for_lines(self, count):
         metrics = self.folder / "run" / "metrics.jsonl"

@@ -47,9 +47,7 @@ STEPS = EPOCHS * STEPS_OF_EPOCH
 class ResolutionTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=3 * 32 + 20, val=20)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data = self.pack_idx(3 * 32 + 20, 20)
         self.model = self.folder / "model.toml"
         self.model.write_text(MODEL)
 

@@ -34,10 +34,7 @@ class ResumeTest(renai_cli.FolderTest):
         self.run_dir = self.folder / "run"
 
     def pack(self, name, train):
-        renai_cli.write_idx(self.folder / f"{name}-idx", train=train, val=32)
-        out = self.folder / name
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / f"{name}-idx", "--out", out]))
-        return out
+        return self.pack_idx(train, 32, source=f"{name}-idx", out=name)
 
     def train(self, *words, data=None, run_dir=None):
         return renai_cli.run([renai_cli.renai(), "train", "--data", data or self.data, "--model", self.model, "--run-dir",

@@ -22,10 +22,8 @@ def contents(folder):
 class RunDirectoryTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=128, val=32)
-        self.data = self.folder / "data"
+        self.data = self.pack_idx(128, 32)
         self.run_dir = self.folder / "run"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
 
     def words(self, steps, run_dir=None):
         return ["train", "--data", self.data, "--model", "mlp", "--run-dir", run_dir or self.run_dir, "--global-batch", 32,

@@ -13,8 +13,7 @@ class SizesTest(renai_cli.FolderTest):
     def make(self, count):
         data = self.folder / f"data{count}"
         if not data.exists():
-            renai_cli.write_idx(self.folder / f"idx{count}", train=count, val=count)
-            self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / f"idx{count}", "--out", data]))
+            self.pack_idx(count, count, source=f"idx{count}", out=data.name)
         return data
 
     def train(self, count, ranks, shards, steps):

@@ -15,9 +15,7 @@ import renai_cli  # noqa: E402
 class StreamsTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=64, val=16)
-        self.data, self.run_dir = self.folder / "data", self.folder / "run"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data, self.run_dir = self.pack_idx(64, 16), self.folder / "run"
 
     def words(self, *more):
         return ["train", "--data", self.data, "--model", "lenet5", "--global-batch", "16", "--run-dir", self.run_dir,

@@ -64,9 +64,7 @@ STEPS = 25
 class SyncBnTest(renai_cli.FolderTest):
     def setUp(self):
         super().setUp()
-        renai_cli.write_idx(self.folder / "idx", train=112, val=24)
-        self.data = self.folder / "data"
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "idx", "--out", self.data]))
+        self.data = self.pack_idx(112, 24)
         self.model = self.folder / "model.toml"
         self.model.write_text(MODEL)
 
@@ -115,9 +113,7 @@ class SyncBnTest(renai_cli.FolderTest):
 
     def test_one_value_of_a_channel_on_each_rank(self):
         """Where each shard of the partial batch has one row; a shard alone would have no variance."""
-        self.data = self.folder / "few"
-        renai_cli.write_idx(self.folder / "few-idx", train=36, val=8)
-        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "idx", self.folder / "few-idx", "--out", self.data]))
+        self.data = self.pack_idx(36, 8, source="few-idx", out="few")
         self.model.write_text(MODEL.replace('[[layers]]\nname = "fc"', '[[layers]]\nname = "bn3"\ntype = "batch_norm"\n'
                                             'eps = 0.1\n[[layers]]\nname = "fc"'))
         slowly = ("--lr", "0.002")  # Few rows: rounding grows quickly.
