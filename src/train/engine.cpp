@@ -28,6 +28,7 @@ void fill_slots(const Blueprint& blueprint, std::byte* arena, Stream& stream) {
   const std::vector<SampleParams> samples(static_cast<std::size_t>(blueprint.slot.rows), whole);
   const auto bytes = std::as_bytes(std::span(samples));
   for (const TensorId slot : {blueprint.graph.parts().slot_a, blueprint.graph.parts().slot_b}) {
+    if (slot == kNoTensor || !plan.tensor(slot).placed()) continue;  // A hand-built graph may read none.
     std::byte* to = arena + plan.tensor(slot).offset_bytes + blueprint.slot.params_offset;
     stream.copy(to, bytes.data(), static_cast<std::int64_t>(bytes.size()));
   }

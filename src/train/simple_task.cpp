@@ -1,7 +1,5 @@
 #include "renai/train/simple_task.hpp"
 
-#include <cstring>
-
 #include "renai/base/check.hpp"
 
 namespace renai {
@@ -23,6 +21,7 @@ Blueprint simple_blueprint(ComputationGraph graph, std::vector<Shape> shapes, Ba
   request.slot = SlotLayout::make(1, 1, 1, 1);
   request.reuse_slots = false;  // every tensor can be set before and read after a run
   std::vector<MemoryPlan> plans = build_memory_plans(request);
+  verify(request, plans);
   GraphAtlas atlas = build_atlas(graph, specs);
   const SlotLayout slot = request.slot;
   return Blueprint{
@@ -36,6 +35,14 @@ struct SimpleTask::Impl {
   Engine engine;
   Impl(ComputationGraph graph, std::vector<Shape> shapes, const Run& run)
       : blueprint(simple_blueprint(std::move(graph), std::move(shapes), *run.backend)), engine(blueprint, run) {}
+
+  const DTensor& place(TensorId tensor) const {
+    const DTensor& found = blueprint.plans.front().tensor(tensor);
+    const bool plain = found.placed() && found.dtype == DType::f32 && found.size_bytes >= 4 * found.shape.elems() &&
+                       (found.shape.rank() == 0 || found.padded_c <= found.shape[found.shape.rank() - 1]);
+    RENAI_CHECK(plain, "'" + blueprint.graph.tensor(tensor).name + "' is stored as f32 without padding");
+    return found;
+  }
 };
 
 SimpleTask::SimpleTask(ComputationGraph graph, std::vector<Shape> shapes, const Run& run)
@@ -43,24 +50,25 @@ SimpleTask::SimpleTask(ComputationGraph graph, std::vector<Shape> shapes, const 
 SimpleTask::~SimpleTask() = default;
 
 void SimpleTask::set(TensorId tensor, std::span<const float> values) {
-  const DTensor& place = impl_->blueprint.plans.front().tensor(tensor);
-  RENAI_CHECK(place.placed() && static_cast<std::int64_t>(values.size()) == place.shape.elems(),
-              "values fit the tensor's shape " + place.shape.str());
+  const DTensor& place = impl_->place(tensor);
+  RENAI_CHECK(static_cast<std::int64_t>(values.size()) == place.shape.elems(),
+              "values fill the tensor's shape " + place.shape.str());
   impl_->engine.upload(place.offset_bytes, std::as_bytes(values));
 }
 
 std::vector<float> SimpleTask::get(TensorId tensor) {
-  const DTensor& place = impl_->blueprint.plans.front().tensor(tensor);
-  RENAI_CHECK(place.placed(), "the tensor has a place");
+  const DTensor& place = impl_->place(tensor);
   std::vector<float> values(static_cast<std::size_t>(place.shape.elems()));
   impl_->engine.download(place.offset_bytes, std::as_writable_bytes(std::span(values)));
   return values;
 }
 
 void SimpleTask::launch() { impl_->engine.launch(0, GraphId::SIMPLE_TASK_GRAPH); }
+
 void SimpleTask::synchronize() {
   for (int i = 0; i < kStreamCount; ++i) impl_->engine.stream(static_cast<StreamId>(i)).synchronize();
 }
+
 void SimpleTask::run() {
   launch();
   synchronize();
