@@ -13,6 +13,7 @@
 #include "gpus.hpp"
 #include "number_options.hpp"
 #include "renai/base/error.hpp"
+#include "renai/base/memory.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/copy_bench.hpp"
 #include "renai/data/data_bench.hpp"
@@ -37,7 +38,7 @@ Dataset open_set(const DataBenchArguments& arguments) {
   const std::int64_t bytes =
       folder ? stored_file_bytes(arguments.data, load_manifest(arguments.data), arguments.split) : 0;
   std::string warning;
-  Dataset dataset = open_as(asked, bytes, available_memory_bytes(), warning, [&arguments](ReadMode mode) {
+  Dataset dataset = open_as(asked, bytes, cacheable_memory_bytes(), warning, [&arguments](ReadMode mode) {
     return Dataset::open(arguments.data, arguments.split, mode);
   });
   if (!warning.empty()) std::fprintf(stderr, "renai: warning: %s\n", warning.c_str());

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "renai/base/error.hpp"
+#include "renai/base/memory.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/page_cache.hpp"
 
@@ -20,9 +21,9 @@ FileSet files_of(const Recipe& recipe) {
 }
 
 void require_room(const FileSet& files) {
-  const std::int64_t available = available_memory_bytes();
+  const std::int64_t available = cacheable_memory_bytes();
   constexpr std::int64_t kTenths = 8;  // The rest is for the program itself.
-  if (available == 0 || files.size_bytes <= available / 10 * kTenths) return;
+  if (available < 0 || files.size_bytes <= available / 10 * kTenths) return;
   throw UserError("--cache",
                   "the data set has " + format_bytes(files.size_bytes) + ", this host has " + format_bytes(available) +
                       " of memory free",

@@ -12,6 +12,7 @@
 #include "renai/base/error.hpp"
 #include "renai/base/file_error.hpp"
 #include "renai/base/lines.hpp"
+#include "renai/base/memory.hpp"
 #include "renai/base/text.hpp"
 #include "renai/data/loader.hpp"
 #include "renai/data/page_cache.hpp"
@@ -328,7 +329,7 @@ JobData open_data(const Recipe& recipe, bool training) {
   const std::string val_directory = val_directory_of(recipe);
   const ReadMode asked = asked_read_mode(recipe);
   const std::int64_t bytes = asked == ReadMode::automatic ? job_file_bytes(recipe, training) : 0;
-  const Manifest val_manifest = open_as(asked, bytes, available_memory_bytes(), data.warning,
+  const Manifest val_manifest = open_as(asked, bytes, cacheable_memory_bytes(), data.warning,
                                         [&](ReadMode mode) { return open_splits(recipe, training, mode, data); });
   const Manifest& manifest = training ? data.train->manifest() : data.val->manifest();
   if (training && data.val &&

@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <system_error>
 
 #include "renai/base/descriptor.hpp"
@@ -40,24 +38,6 @@ std::int64_t stored_file_bytes(const fs::path& directory, const Manifest& manife
     if (!error) total += static_cast<std::int64_t>(bytes);
   }
   return total;
-}
-
-std::int64_t available_memory_bytes() {
-  std::int64_t available = 0;
-  std::ifstream info("/proc/meminfo");
-  for (std::string key, unit; info >> key;) {
-    if (key == "MemAvailable:") {
-      info >> available;
-      available *= 1024;
-      break;
-    }
-    std::getline(info, unit);
-  }
-  std::int64_t limit = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit > 0) {  // "max" is no number.
-    available = available > 0 ? std::min(available, limit) : limit;
-  }
-  return available;
 }
 
 CacheFiller::CacheFiller(FileSet files, int part, int parts)

@@ -27,9 +27,6 @@ struct FileSet {
 std::int64_t stored_file_bytes(const std::filesystem::path& directory, const Manifest& manifest,
                                const std::string& split);
 
-/// What programs may still use, the page cache counted as free, bounded by the control group's limit. 0: not known.
-std::int64_t available_memory_bytes();
-
 /// Reads every `parts`-th file of a set from `part` on, on a thread of its own.
 class CacheFiller {
  public:

@@ -17,7 +17,7 @@ std::string read_mode_name(ReadMode mode);
 /// Errors: UserError with the nearest known name.
 ReadMode parse_read_mode(const std::string& name);
 
-/// What `automatic` means for files of so many bytes on a host with so much memory free (0: not known). Never
+/// What `automatic` means for files of so many bytes on a host with so much memory free (not above 0: not known). Never
 /// `automatic`. Of a set of twice the memory at most half would be found in the cache again, less in random order.
 ReadMode choose_read_mode(ReadMode asked, std::int64_t stored_bytes, std::int64_t available_bytes);
 

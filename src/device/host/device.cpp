@@ -2,11 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 #include "machine.hpp"
 #include "renai/base/check.hpp"
+#include "renai/base/memory.hpp"
 #include "renai/base/text.hpp"
 #include "renai/tensor/dtensor.hpp"
 #include "stream.hpp"
@@ -22,7 +24,7 @@ void release_memory(std::byte* data, std::int64_t) noexcept { std::free(data); }
 
 Buffer allocate_memory(std::int64_t size_bytes, const char* what) {
   RENAI_CHECK(size_bytes >= 0, std::string("negative size of ") + what);
-  const std::int64_t available = available_memory_bytes();
+  const std::int64_t available = allocatable_memory_bytes();
   const auto refuse = [&] {
     return ResourceError(std::string("cannot allocate ") + what,
                          format_bytes(size_bytes) + " asked for, " +

@@ -1,12 +1,12 @@
 // What a control group leaves, from files as the system writes them.
-#include "../../../src/device/host/machine.hpp"
+#include "renai/base/memory.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
 
-namespace renai::host {
+namespace renai {
 namespace {
 
 namespace fs = std::filesystem;
@@ -51,4 +51,4 @@ TEST_F(ControlGroupFolder, NoLimitIsUnknown) {
 }
 
 }  // namespace
-}  // namespace renai::host
+}  // namespace renai
