@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "renai/base/elapsed.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/memory.hpp"
 #include "renai/base/text.hpp"
@@ -47,7 +48,7 @@ void fill_cache(World& world, const Recipe& recipe) {
         world.control().all_gather(filler.done() ? "done" : "more", "filling the cache");
     all = std::find(words.begin(), words.end(), "more") == words.end();
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   world.log().info("cache: " + format_bytes(files.size_bytes) + " of " + std::to_string(files.paths.size()) +
                    " shards in memory in " + std::to_string(static_cast<int>(seconds * 10) / 10) + "." +
                    std::to_string(static_cast<int>(seconds * 10) % 10) + " s");

@@ -2,6 +2,7 @@
 
 #include "renai/backend/pre_capture.hpp"
 #include "renai/base/check.hpp"
+#include "renai/base/elapsed.hpp"
 
 namespace renai {
 namespace {
@@ -85,7 +86,7 @@ PreCaptureResult capture_atlas(const GraphAtlas& atlas, std::span<const BindCont
   for (const CaptureSite& site : sites) {
     result.graphs.push_back(capture ? capture_one(site, backend, coordinator) : leave_uncaptured(site, backend));
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = seconds_since(start);
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "renai/base/check.hpp"
+#include "renai/base/elapsed.hpp"
 
 namespace renai {
 namespace {
@@ -40,10 +41,10 @@ StageRate bench_copy(Device& device, std::int64_t slot_bytes, std::int64_t rows,
     stream->copy(to[i].data(), from[i].data(), slot_bytes);
     stream->record(*done[i]);
     ++copies;
-    taken = std::chrono::duration<double>(Clock::now() - start).count();
+    taken = seconds_since(start);
   } while (taken < seconds);
   stream->synchronize();
-  taken = std::chrono::duration<double>(Clock::now() - start).count();
+  taken = seconds_since(start);
   StageRate rate;
   rate.name = "copy";
   rate.images = copies * rows;

@@ -10,6 +10,7 @@
 
 #include "pack_journal.hpp"
 #include "renai/base/check.hpp"
+#include "renai/base/elapsed.hpp"
 #include "renai/base/error.hpp"
 #include "renai/base/thread.hpp"
 #include "renai/io/atomic_file.hpp"
@@ -149,7 +150,7 @@ Told make_shards(const PackPlan& plan, const PackOptions& options) {
   Worker worker(plan, options.rank, options.world_size);
   while (!told.all_ended) {
     take_reports(gather_texts(options, worker.report()), told);
-    told.progress.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    told.progress.seconds = seconds_since(start);
     told.progress.ended = told.all_ended;
     if (options.progress && options.rank == 0) options.progress(told.progress);
   }

@@ -10,6 +10,7 @@
 #include <latch>
 #include <vector>
 
+#include "renai/base/elapsed.hpp"
 #include "renai/base/thread.hpp"
 
 namespace renai {
@@ -49,7 +50,7 @@ struct alignas(64) Tally {
 StageMeter::StageMeter()
     : disk_bytes_(disk_bytes_read()), page_faults_(page_faults()), cpu_seconds_(cpu_seconds()), start_(Clock::now()) {}
 
-double StageMeter::seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+double StageMeter::seconds() const { return seconds_since(start_); }
 
 StageRate StageMeter::rate(const std::string& name, std::int64_t images, std::int64_t bytes, int threads) const {
   StageRate rate;

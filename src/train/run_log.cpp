@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "renai/base/elapsed.hpp"
 #include "renai/base/error.hpp"
 #include "renai/io/atomic_file.hpp"
 
@@ -176,7 +177,7 @@ void RunLog::train(const TrainLine& line, std::int64_t total_steps) {
     first_step_ = line.step;
     start_ = std::chrono::steady_clock::now();
   }
-  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const double elapsed = seconds_since(start_);
   const auto done = static_cast<double>(line.step - first_step_);
   const double eta = done > 0 ? elapsed / done * static_cast<double>(total_steps - line.step) : 0.0;
   char text[256];

@@ -5,6 +5,7 @@
 
 #include "median.hpp"
 #include "renai/base/check.hpp"
+#include "renai/base/elapsed.hpp"
 #include "renai/base/error.hpp"
 #include "renai/data/read_ahead.hpp"
 #include "renai/graph/region_name.hpp"
@@ -15,8 +16,6 @@ namespace renai {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 SamplerConfig sampler_config(const Recipe& recipe, const Dataset& dataset, bool training) {
   SamplerConfig config;

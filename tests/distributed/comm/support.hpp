@@ -8,13 +8,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "renai/base/elapsed.hpp"
+
 namespace renai::testing {
 
 using Clock = std::chrono::steady_clock;
-
-inline double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+using renai::seconds_since;
 
 /// The test's own rendezvous, outside of what is tested.
 inline void meet() { MPI_Barrier(MPI_COMM_WORLD); }
