@@ -46,14 +46,14 @@ bool is_shard_name(const std::string& name) {
          name.find(".h5") != std::string::npos;
 }
 
-/// Half-written files of an interrupted run. Rank 0 removes them before any rank writes.
+/// Half-written files and spools of an interrupted run. Rank 0 removes them before any rank writes.
 void remove_partials(const fs::path& out) {
+  remove_temporaries(out, [](const std::string& name) {
+    return is_shard_name(name) || name == kManifestFile || name == kJournal || name == kSkipped;
+  });
   for (const auto& entry : fs::directory_iterator(out)) {
-    const std::string name = entry.path().filename().string();
-    const std::string target = entry.path().stem().stem().string();
-    const bool own = is_shard_name(target) || target == kManifestFile || target == kJournal || target == kSkipped;
     std::error_code ignored;
-    if ((own && is_temporary(entry.path())) || name.starts_with(kSpoolName)) fs::remove(entry.path(), ignored);
+    if (entry.path().filename().string().starts_with(kSpoolName)) fs::remove(entry.path(), ignored);
   }
 }
 

@@ -169,16 +169,11 @@ namespace {
 /// Copies of shards, and of the manifest, that a killed program left half-written. Who writes such files holds the
 /// folder, so nobody does; what other programs call theirs is left alone.
 void remove_partials(const fs::path& directory, const Manifest& manifest) {
-  std::set<fs::path> names{kManifestFile};
+  std::set<std::string> names{std::string(kManifestFile)};
   for (const SplitInfo& split : manifest.splits) {
     for (const ShardInfo& info : split.shards) names.insert(info.file);
   }
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    const bool own = is_temporary(entry.path()) && names.contains(entry.path().stem().stem());
-    std::error_code kept;
-    if (own) fs::remove(entry.path(), kept);
-  }
+  remove_temporaries(directory, [&names](const std::string& name) { return names.contains(name); });
 }
 
 /// Adopting a shard leaves the others to others, but not to a program that may write this one, too.

@@ -76,6 +76,16 @@ bool is_temporary(const fs::path& path) {
   return marks.find_first_not_of(kDigits, 1) == dash && marks.find_first_not_of(kDigits, dash + 1) == std::string::npos;
 }
 
+void remove_temporaries(const fs::path& folder, const std::function<bool(const std::string& name)>& own) {
+  std::error_code failure;
+  fs::directory_iterator entry(folder, failure);
+  for (; !failure && entry != fs::directory_iterator{}; entry.increment(failure)) {
+    const fs::path path = entry->path();
+    std::error_code kept;
+    if (is_temporary(path) && own(path.stem().stem().string())) fs::remove(path, kept);
+  }
+}
+
 std::string read_text(const fs::path& path) {
   const auto fail = [&path](int error) { fail_reading("reading " + path.string(), error); };
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -24,15 +24,6 @@ constexpr const char* kCheckpoints = "checkpoints";
 /// JSON has no NaN or infinity: such a value becomes null.
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
 
-/// What a killed run had not finished writing.
-void remove_partials(const std::filesystem::path& folder) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    std::error_code ignored;
-    if (is_temporary(entry.path())) std::filesystem::remove(entry.path(), ignored);
-  }
-}
-
 /// Moves a directory that already holds a run to the first free "<name>.<n>". False when it holds none.
 bool move_aside(const std::filesystem::path& directory) {
   const bool holds_run = std::filesystem::exists(directory / kMetrics) ||
@@ -122,7 +113,9 @@ RunLog::RunLog(const std::filesystem::path& directory, int rank, bool keep_exist
   std::error_code ignored;
   std::filesystem::remove(directory_ / kSummary, ignored);
   if (lock_.held()) {  // Nobody else is writing here.
-    for (const auto& folder : {directory_, directory_ / kCheckpoints}) remove_partials(folder);
+    for (const auto& folder : {directory_, directory_ / kCheckpoints}) {
+      remove_temporaries(folder, [](const std::string&) { return true; });  // What a killed run left half-written.
+    }
   }
   metrics_ = LineFile(directory_ / kMetrics, LineFile::read(directory_ / kMetrics));
   terminal_ = prints_to_terminal();

@@ -145,5 +145,16 @@ TEST(AtomicFile, KnowsItsTemporaryNames) {
   }
 }
 
+TEST(AtomicFile, TakesAwayTemporariesOfWhatIsOwn) {
+  const Folder folder;
+  for (const char* name : {"a.h5.1-2.partial", "b.h5.1-3.partial", "a.h5", "a.h5.partial", "notes.partial"}) {
+    testing::spill(folder / name, "x");
+  }
+  remove_temporaries(folder.path(), [](const std::string& name) { return name == "a.h5"; });
+  EXPECT_FALSE(fs::exists(folder / "a.h5.1-2.partial"));
+  EXPECT_EQ(entries(folder.path()), 4u);
+  EXPECT_NO_THROW(remove_temporaries(folder / "none", [](const std::string&) { return true; }));
+}
+
 }  // namespace
 }  // namespace renai
