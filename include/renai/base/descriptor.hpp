@@ -7,6 +7,7 @@
 
 namespace renai {
 
+/// How Handle closes what a Descriptor owns.
 struct CloseDescriptor {
   void operator()(int descriptor) const noexcept { ::close(descriptor); }
 };

@@ -53,6 +53,7 @@ class CheckpointStore {
   std::filesystem::path directory_;
 };
 
+/// A checkpoint that all ranks could load.
 struct LoadedCheckpoint {
   std::filesystem::path file;
   StateDict state;
@@ -76,6 +77,7 @@ struct FeaturePart {
 /// has a part for each feature map that was flattened into its input. Errors: InternalError unless the values are whole
 /// rows.
 std::vector<float> to_logical(std::span<const float> stored, std::span<const FeaturePart> parts);
+/// The other way. Errors: the same.
 std::vector<float> to_stored(std::span<const float> logical, std::span<const FeaturePart> parts);
 
 }  // namespace renai

@@ -11,6 +11,7 @@
 
 namespace renai {
 
+/// What is measured, for how long and on how many threads.
 struct DataBenchConfig {
   Augmentation augmentation;
   std::int64_t size = 0;  ///< The network's input; 0: as the set says.
@@ -38,6 +39,7 @@ struct StageRate {
   std::string limit;             ///< What bounds it: cores, disk, memory.
 };
 
+/// A set, and how fast each stage of its way to the device is.
 struct DataBench {
   std::string encoding, digest;
   std::int64_t height = 0, width = 0, channels = 0;  ///< Staged, at most.

@@ -13,17 +13,20 @@
 
 namespace renai {
 
+/// What the manifest says of a shard.
 struct ShardInfo {
   std::string file;
   std::int64_t samples = 0;
   /// XXH3-128 of the shard's logical content (labels, then offsets of encoded images, then images), 32 hex digits.
   std::string digest;
 };
+/// A split: its shards in the order in which their samples are counted.
 struct SplitInfo {
   std::string name;  ///< "train", "val"
   std::vector<ShardInfo> shards;
   std::int64_t samples() const;
 };
+/// manifest.json: what a data set holds.
 struct Manifest {
   int format_version = 1;
   std::string name, encoding = "raw";                ///< Or "jpeg".
@@ -36,6 +39,7 @@ struct Manifest {
 };
 /// Errors: DataError naming file and key.
 Manifest load_manifest(const std::filesystem::path& directory);
+/// Errors: ResourceError.
 void save_manifest(const Manifest& manifest, const std::filesystem::path& directory);
 
 /// A split, opened and checked (shards present, complete, counts and shapes as the manifest says, every label in

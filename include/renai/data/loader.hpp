@@ -35,6 +35,7 @@ struct ShardJob {
   ControlBlock control;
 };
 
+/// What a loader fills, with what, and on how many threads.
 struct LoaderConfig {
   SlotLayout layout;
   std::array<std::byte*, 2> staging{};  ///< Pinned, layout.size_bytes each.

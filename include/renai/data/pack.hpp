@@ -19,6 +19,7 @@ struct SplitDivision {
   std::uint64_t seed = 1;  ///< Of the hash.
 };
 
+/// How far a pack is, over all ranks.
 struct PackProgress {
   std::int64_t samples = 0, all_samples = 0, shards = 0, all_shards = 0;
   std::int64_t refused = 0;  ///< Input files left out.
@@ -26,6 +27,7 @@ struct PackProgress {
   bool ended = false;
 };
 
+/// What every kind of pack is told.
 struct PackOptions {
   std::filesystem::path out;
   std::int64_t shard_samples = 8192;
@@ -46,6 +48,7 @@ struct PackOptions {
 Manifest pack_idx(const std::filesystem::path& input, const PackOptions& options);
 /// CIFAR-10 or CIFAR-100 binary version (data_batch_*.bin / test_batch.bin, train.bin / test.bin).
 Manifest pack_cifar(const std::filesystem::path& input, const PackOptions& options);
+/// What pack_synthetic() makes.
 struct SyntheticOptions {
   std::int64_t train = 1024, val = 256, height = 32, width = 32, channels = 3, classes = 10;
   std::uint64_t seed = 1;
@@ -53,6 +56,7 @@ struct SyntheticOptions {
 /// Images with a class-dependent pattern plus noise: learnable, and a pure function of (seed, split, index).
 Manifest pack_synthetic(const SyntheticOptions& synthetic, const PackOptions& options);
 
+/// How pack_folder() reads images.
 struct FolderOptions {
   bool jpeg = true;  ///< Encoding `jpeg`: the files' own bytes, other kinds encoded; else pixels, size x size x 3.
   std::int64_t size = 224;  ///< The network input meant.
@@ -64,6 +68,7 @@ struct FolderOptions {
 /// images.
 Manifest pack_folder(const std::filesystem::path& input, const FolderOptions& folder, const PackOptions& options);
 
+/// What pack_hdf5() reads of its file, and how.
 struct Hdf5Options {
   std::string images = "images", labels = "labels";  ///< Names of the arrays.
   std::filesystem::path val_file;                    ///< Of validation samples; empty: the same file.

@@ -14,6 +14,7 @@
 
 namespace renai {
 
+/// Files of a data set, each once.
 struct FileSet {
   std::vector<std::filesystem::path> paths;
   std::set<std::string> known;  ///< The same as `paths`, for finding.

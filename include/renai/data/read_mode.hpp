@@ -8,11 +8,13 @@
 
 namespace renai {
 
+/// Values of --read-mode.
 enum class ReadMode {
   automatic,  ///< `direct` for sets far larger than memory whose files can be read so, else `cached`.
   cached,     ///< Through the page cache, which holds what was read for later epochs and other programs.
   direct,     ///< Past it (O_DIRECT): a set larger than memory pushes nobody's pages out.
 };
+/// "auto", "cached", "direct".
 std::string read_mode_name(ReadMode mode);
 /// Errors: UserError with the nearest known name.
 ReadMode parse_read_mode(const std::string& name);

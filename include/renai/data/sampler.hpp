@@ -23,6 +23,7 @@ enum class Shuffle {
   block,   ///< Blocks (shards) in a random order, `window` of them at a time, whose samples are permuted together.
   none,    ///< As stored.
 };
+/// "global", "block", "none".
 std::string shuffle_name(Shuffle shuffle);
 /// Errors: UserError with the nearest known name.
 Shuffle parse_shuffle(const std::string& name);
@@ -49,6 +50,7 @@ class BlockOrder {
   std::vector<std::int64_t> first_position_;  ///< The same as positions; one more for the end.
 };
 
+/// What the places of an epoch follow from.
 struct SamplerConfig {
   std::int64_t samples = 0, global_batch = 0;
   int logical_shards = 8;

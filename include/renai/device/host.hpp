@@ -15,6 +15,7 @@ class HostStream : public Stream {
   virtual void enqueue(std::function<void()> work) = 0;
 };
 
+/// Streams of a host device, and the threads that they run on.
 struct HostDeviceOptions {
   int stream_count = 4;
   /// Worker of each stream index; streams with equal numbers share a thread and run in launch order.

@@ -14,6 +14,7 @@
 
 namespace renai {
 
+/// What a dataset holds, and where.
 struct H5DatasetInfo {
   std::vector<std::int64_t> extents;
   DType dtype = DType::f32;
@@ -28,6 +29,7 @@ class H5File {
   /// Errors: DataError naming the file and the reason (missing, not HDF5, truncated); ResourceError for permissions or
   /// disk.
   static H5File open(const std::filesystem::path& path);
+  /// A new file in the place of one that is there. Errors: ResourceError.
   static H5File create(const std::filesystem::path& path);
   /// An existing file, to add datasets and attributes. Change a copy and rename it, never a file in use.
   static H5File modify(const std::filesystem::path& path);
@@ -39,6 +41,7 @@ class H5File {
   /// Where a link that leads nowhere would lead; empty for anything else.
   std::string broken_link(const std::string& name) const;
   bool is_group(const std::string& name) const;
+  /// Names in a group, in the order of names.
   std::vector<std::string> children(const std::string& group) const;
   /// Errors: DataError for a dataset that cannot be read here: a filter is missing, or a file that holds its bytes.
   H5DatasetInfo info(const std::string& dataset) const;
@@ -54,10 +57,14 @@ class H5File {
   void keep_chunks(const std::string& dataset, std::int64_t most_bytes) const;
   void create_group(const std::string& name);
   void create_dataset(const std::string& name, DType dtype, std::span<const std::int64_t> extents);
+  /// Rows [first, first + count) of axis 0, from exactly as many bytes. Errors of every write: ResourceError.
   void write(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count,
              std::span<const std::byte> data);
+  /// Creates a dataset and writes all of it.
   void write_all(const std::string& name, DType dtype, std::span<const std::int64_t> extents,
                  std::span<const std::byte> data);
+  /// Nothing where there is no such attribute. `object`: a dataset or a group; empty: the file. Errors: DataError where it is of
+  /// another kind.
   std::optional<std::string> string_attribute(const std::string& object, const std::string& name) const;
   std::optional<std::int64_t> int_attribute(const std::string& object, const std::string& name) const;
   void set_attribute(const std::string& object, const std::string& name, const std::string& value);

@@ -14,12 +14,14 @@ namespace renai {
 /// Regions with a digest, in the order of traces.
 inline constexpr std::array<const char*, 5> kDigestRegions{"weights", "optimizer", "bn_running", "grad", "ema"};
 
+/// Digests of the state at one step.
 struct StateDigest {
   std::vector<Digest128> tensors;                        ///< In the order of the plan's digest_tensors().
   std::array<Digest128, kDigestRegions.size()> regions;  ///< Combined by kDigestRegions.
   bool has_ema = false;                                  ///< Otherwise the last of the regions says nothing.
 };
 
+/// Measures digests and compares them with all ranks.
 class Audit {
  public:
   explicit Audit(Engine& engine);

@@ -24,8 +24,10 @@ struct DataShape {
   std::int64_t classes = 0;
   InputParams normalization;
 };
+/// What a manifest and the numbers of samples say.
 DataShape describe_data(const Manifest& manifest, std::int64_t train_samples, std::int64_t val_samples);
 
+/// The results of compile phases 1 to 5, each immutable from then on.
 struct Blueprint {
   ComputationGraph graph;
   std::vector<CompileSpec> specs;
@@ -40,6 +42,7 @@ struct Blueprint {
   int validation_variant(bool last) const;
 };
 
+/// What is compiled otherwise than a training asks for.
 struct BlueprintOptions {
   bool dedup = true;
   bool reuse_slots = true;
@@ -49,6 +52,7 @@ struct BlueprintOptions {
 
 /// Errors: UserError with the nearest known name.
 OptimizerKind optimizer_of(const Recipe& recipe);
+/// Errors: UserError with the nearest known name.
 Precision precision_of(const Recipe& recipe);
 /// The recipe's model with what its options change: --dropout, --init, --zero-gamma. Errors: UserError.
 ModelSpec model_of(const Recipe& recipe);

@@ -22,6 +22,7 @@ struct Run {
   bool capture = true;  ///< False: graphs are enqueued kernel by kernel at each launch, to compare with.
 };
 
+/// The memory, streams and captured graphs of one run.
 class Engine {
  public:
   /// Books all memory, warms up and captures (compile phases 6 and 7). `blueprint` must outlive the engine.

@@ -6,8 +6,10 @@
 
 namespace renai {
 
+/// A bit of a weight changed, gradients that are not finite, the process stopped, or ended.
 enum class FaultKind { none, flip_bit, overflow, stall, exit };
 
+/// What goes wrong, before which step and on which rank.
 struct FaultPlan {
   FaultKind kind = FaultKind::none;
   std::int64_t step = -1;  ///< -1: before capture.

@@ -22,6 +22,7 @@ struct FreezeGroup {
   bool frozen(std::int64_t epoch) const { return epoch < until || epoch >= after; }
 };
 
+/// The groups of a run, and the parameters in each.
 struct FreezePlan {
   std::vector<FreezeGroup> groups;      ///< Group g + 1 of the graph; its group 0 is never frozen.
   std::vector<int> group_of_param;      ///< Empty: nothing is ever frozen.

@@ -11,6 +11,7 @@
 
 namespace renai {
 
+/// The options, and the table that gives each its name, its help and its meaning for the result.
 struct Recipe : RecipeValues {
   /// Calls f(key, field, help, changes_result) for every option in a fixed order. `changes_result` marks what the trace
   /// header's identity depends on and what ranks must agree in.

@@ -6,6 +6,7 @@
 
 namespace renai {
 
+/// The fields of a recipe.
 struct RecipeValues {
   std::string model = "cnn-small";
   std::string data = "datasets/fashion-mnist";

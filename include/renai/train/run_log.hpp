@@ -17,11 +17,14 @@
 
 namespace renai {
 
+/// A line of metrics.jsonl about training: of the step itself, but for images/s and milliseconds a step, which are
+/// means since the line before.
 struct TrainLine {
   std::int64_t step = 0;
   double epoch = 0, loss = 0, lr = 0, images_per_second = 0, data_wait_ms = 0, step_ms = 0, grad_norm = 0,
          loss_scale = 1;
 };
+/// A line of metrics.jsonl about a validation; top1 and top5 as fractions.
 struct ValLine {
   std::int64_t step = 0, images = 0;
   double epoch = 0, top1 = 0, top5 = 0, loss = 0;
@@ -49,8 +52,10 @@ struct Summary {
   std::string error;
   int signal = 0;  ///< That interrupted the run; part of `error` in the file.
 };
+/// The text of summary.json.
 std::string to_json(const Summary& summary);
 
+/// Writes a run's files, and its progress on the terminal.
 class RunLog {
  public:
   /// Effects: on rank 0 creates the directory; a finished or broken run already there is moved aside (".1", ".2" ...)

@@ -16,6 +16,7 @@ struct TimelineSpan {
   double start_us = 0, end_us = 0;
 };
 
+/// What was measured of the steps after the warm-up.
 struct StepBenchResult {
   std::int64_t steps = 0;
   double step_ms_median = 0, images_per_second = 0;  ///< Over all ranks; median of windows.

@@ -29,6 +29,7 @@ struct ValidationResult {
   std::int64_t images = 0;
 };
 
+/// The splits that a task reads.
 struct TaskData {
   const Dataset* train = nullptr;  ///< Null for evaluation only.
   const Dataset* val = nullptr;    ///< Null: no validation.

@@ -12,6 +12,7 @@
 
 namespace renai {
 
+/// What a trace holds of a step.
 struct TraceStep {
   std::int64_t step = 0, epoch = 0;
   float loss = 0;
@@ -37,6 +38,7 @@ class TraceWriter {
   LineFile file_;
 };
 
+/// What trace_diff() found.
 struct TraceDifference {
   bool identical = false;
   std::string text;  ///< "identical over N steps", or the first step and region that differ, header differences first.
