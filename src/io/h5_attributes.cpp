@@ -8,11 +8,9 @@ namespace {
 
 constexpr std::size_t kLongestText = std::size_t{1} << 24;  // Bounds what a damaged header can make us allocate.
 
-std::string object_path(const std::string& name) { return name.empty() ? "/" : name; }
-
 /// The attribute when object and attribute exist and it holds exactly one value.
 h5::Attribute open_single(H5File::Impl& impl, const std::string& object, const std::string& name) {
-  const std::string path = object_path(object);
+  const std::string path = h5::object_path(object);
   if (H5Aexists_by_name(impl.file.get(), path.c_str(), name.c_str(), H5P_DEFAULT) <= 0) {
     H5Eclear2(H5E_DEFAULT);
     return {};
@@ -58,7 +56,7 @@ std::string read_fixed(const H5File::Impl& impl, hid_t attribute, hid_t file_typ
 
 void write_attribute(H5File::Impl& impl, const std::string& object, const std::string& name, hid_t type,
                      const void* value) {
-  const std::string path = object_path(object);
+  const std::string path = h5::object_path(object);
   const auto target = h5::own<h5::Object>(H5Oopen(impl.file.get(), path.c_str(), H5P_DEFAULT));
   if (!target) impl.fail("attribute '" + name + "' of '" + object + "'");
   if (H5Aexists(target.get(), name.c_str()) > 0) H5Adelete(target.get(), name.c_str());

@@ -43,6 +43,9 @@ T own(hid_t id) {
   return id < 0 ? T{} : T(id);
 }
 
+/// What the library calls an object; an empty name is the whole file.
+inline std::string object_path(const std::string& name) { return name.empty() ? "/" : name; }
+
 /// Memory and file type of a DType, in native byte order.
 Type make_type(DType dtype);
 /// What a file's element type is called here, and whether its bytes are exactly that.

@@ -47,8 +47,6 @@ namespace {
 
 constexpr int kMaxExtents = 32;  // The library's own limit on axes.
 
-std::string object_path(const std::string& name) { return name.empty() ? "/" : name; }
-
 std::vector<hsize_t> extents_of(hid_t dataset, const fs::path& path, const std::string& name) {
   h5::Space space = h5::own<h5::Space>(H5Dget_space(dataset));
   const int rank = space ? H5Sget_simple_extent_ndims(space.get()) : -1;
@@ -199,14 +197,14 @@ std::string H5File::broken_link(const std::string& name) const {
 
 bool H5File::is_group(const std::string& name) const {
   h5::Session session;
-  const auto opened = h5::own<h5::Group>(H5Gopen2(impl_->file.get(), object_path(name).c_str(), H5P_DEFAULT));
+  const auto opened = h5::own<h5::Group>(H5Gopen2(impl_->file.get(), h5::object_path(name).c_str(), H5P_DEFAULT));
   H5Eclear2(H5E_DEFAULT);
   return static_cast<bool>(opened);
 }
 
 std::vector<std::string> H5File::children(const std::string& group) const {
   h5::Session session;
-  h5::Group opened = h5::own<h5::Group>(H5Gopen2(impl_->file.get(), object_path(group).c_str(), H5P_DEFAULT));
+  h5::Group opened = h5::own<h5::Group>(H5Gopen2(impl_->file.get(), h5::object_path(group).c_str(), H5P_DEFAULT));
   H5G_info_t info{};
   if (!opened || H5Gget_info(opened.get(), &info) < 0) {
     h5::fail_read(impl_->path, "group '" + group + "'");
