@@ -19,6 +19,8 @@ class ReadAhead {
   ReadAhead(const Dataset& dataset, const Sampler& sampler);
   /// The training is at this batch. Cheap unless a window begins.
   void at(std::int64_t epoch, std::int64_t batch);
+  /// Of the files of this window and the next one, so far.
+  std::int64_t read_bytes() const { return filler_ ? filler_->read_bytes() : 0; }
 
  private:
   FileSet files_from(std::int64_t epoch, std::int64_t window) const;

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
 #include "data_files.hpp"
 #include "renai/base/memory.hpp"
 #include "renai/data/page_cache.hpp"
@@ -12,6 +16,7 @@
 namespace renai {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::copy_small;
 using testing::Folder;
 using testing::message_of;
@@ -124,6 +129,11 @@ TEST(FileSet, TakesManyShardsInNoTime) {
   EXPECT_EQ(files.size_bytes, 13 * kShards);
 }
 
+std::int64_t shard_bytes(const Dataset& dataset, std::size_t shard) {
+  return static_cast<std::int64_t>(
+      fs::file_size(dataset.directory() / dataset.manifest().splits[0].shards.at(shard).file));
+}
+
 TEST(ReadAhead, FollowsTheWindowsAndForgivesWhatIsGone) {
   const Folder folder;
   copy_small(folder / "set");
@@ -133,14 +143,29 @@ TEST(ReadAhead, FollowsTheWindowsAndForgivesWhatIsGone) {
   for (const ShardInfo& shard : dataset.manifest().splits[0].shards) config.blocks.push_back(shard.samples);
   config.window = 1;
   const Sampler sampler(config);
+  const auto shard_of = [&sampler](std::int64_t epoch, std::int64_t window) {
+    const auto order = sampler.block_order(epoch);
+    if (window < order->windows()) return order->blocks_of(window).at(0);
+    return sampler.block_order(epoch + 1)->blocks_of(0).at(0);
+  };
   ReadAhead ahead(dataset, sampler);
-  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     for (std::int64_t batch = 0; batch < sampler.split().batches(); ++batch) {
       ahead.at(epoch, batch);
+      const std::int64_t window = sampler.block_order(epoch)->window_of(sampler.first_position(batch));
+      const std::size_t now = shard_of(epoch, window), next = shard_of(epoch, window + 1);
+      const std::int64_t expected = shard_bytes(dataset, now) + (next != now ? shard_bytes(dataset, next) : 0);
+      for (int look = 0; look < 1000 && ahead.read_bytes() < expected; ++look) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      EXPECT_EQ(ahead.read_bytes(), expected) << "epoch " << epoch << ", batch " << batch;
       ahead.at(epoch, batch);
+      EXPECT_EQ(ahead.read_bytes(), expected) << "the same window is not read again";
     }
-    std::filesystem::remove(folder / "set" / dataset.manifest().splits[0].shards[static_cast<std::size_t>(epoch)].file);
   }
+  for (const ShardInfo& shard : dataset.manifest().splits[0].shards) fs::remove(folder / "set" / shard.file);
+  ahead.at(2, 0);
+  EXPECT_EQ(ahead.read_bytes(), 0);
 }
 
 TEST(ReadAhead, ForgivesWhatTheSystemWillNotGive) {
