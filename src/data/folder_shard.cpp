@@ -17,7 +17,12 @@ namespace renai {
 namespace fs = std::filesystem;
 namespace {
 
-/// Says what a shard is made of: settings, and label, path, size and time of change of each file.
+std::string print_time(const timespec& time) {
+  return std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
+}
+
+/// Says what a shard is made of: settings, and label, path, size and times of change of each file. The second of these
+/// times is the inode's: copies that keep times (cp -p, rsync, archives) put other bytes under an old first one.
 std::string content_key(const FolderPack& pack, const ShardPlan& plan) {
   Checksum128 key;
   const auto add = [&key](const std::string& text) { key.update(std::as_bytes(std::span(text))); };
@@ -27,8 +32,8 @@ std::string content_key(const FolderPack& pack, const ShardPlan& plan) {
     struct stat status {};
     const bool there = ::stat((pack.input / path).c_str(), &status) == 0;
     add(std::to_string(pack.splits[plan.split].label(i)) + " " + path + '\0' +
-        std::to_string(there ? status.st_size : -1) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
-        std::to_string(status.st_mtim.tv_nsec) + "\n");
+        std::to_string(there ? status.st_size : -1) + " " + print_time(status.st_mtim) + " " +
+        print_time(status.st_ctim) + "\n");
   }
   return key.digest().hex();
 }

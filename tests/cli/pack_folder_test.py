@@ -399,6 +399,24 @@ class PackFolderTest(renai_cli.FolderTest):
         self.succeeds(self.pack(*words, "--overwrite"))
         self.assertEqual(stored(self.folder / "a/set", "train")[0], (0, other))
 
+    def test_a_file_replaced_by_one_of_its_size_and_time_is_packed_again(self):
+        write_tree(self.folder / "in")
+        replaced, damaged = self.folder / "in/class_0/000.jpg", self.folder / "in/class_2/008.jpg"
+        old, good = replaced.read_bytes() + b"old", damaged.read_bytes()
+        replaced.write_bytes(old)
+        (self.folder / "a").mkdir()
+        words = ["in", "--out", "a/set", "--shard-samples", "9", "--order", "sorted"]
+        damaged.write_bytes(good[:100])  # The pack ends after the first shards, as one that is interrupted.
+        self.fails(self.pack(*words), 3, "class_2/008.jpg")
+        self.assertTrue((self.folder / "a/set/train-00000-of-00003.h5.summary").exists())
+        damaged.write_bytes(good)
+        before = replaced.stat()
+        new = old[:-3] + b"new"
+        replaced.write_bytes(new)
+        os.utime(replaced, ns=(before.st_atime_ns, before.st_mtime_ns))
+        self.succeeds(self.pack(*words))
+        self.assertEqual(stored(self.folder / "a/set", "train")[0], (0, new))
+
     def test_folders_that_would_be_one_class(self):
         for name in (b"a\xff", b"a\\xff"):
             (self.folder / "in" / os.fsdecode(name)).mkdir(parents=True)
