@@ -29,7 +29,7 @@ class AccumulateTest(renai_cli.FolderTest):
         return renai_cli.run([renai_cli.renai(), "trace-diff", a, b])
 
     def same(self, a, b):
-        self.assertIn(f"identical over {STEPS} steps", self.succeeds(self.compare(a, b)))
+        self.identical(a, b, STEPS)
 
     def lines(self, trace, kind="step"):
         return [line for line in map(json.loads, trace.read_text().splitlines()) if line["kind"] == kind]

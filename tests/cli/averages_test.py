@@ -25,8 +25,7 @@ class AveragesTest(renai_cli.FolderTest):
         return self.folder / f"{name}.trace"
 
     def same(self, a, b):
-        process = renai_cli.run([renai_cli.renai(), "trace-diff", a, b])
-        self.assertIn(f"identical over {STEPS} steps", self.succeeds(process))
+        self.identical(a, b, STEPS)
 
     def summary(self, name):
         return json.loads((self.folder / name / "summary.json").read_text())

@@ -55,8 +55,7 @@ class FreezeTest(renai_cli.FolderTest):
         return self.folder / f"{name}.trace"
 
     def same(self, a, b):
-        process = renai_cli.run([renai_cli.renai(), "trace-diff", a, b])
-        self.assertIn(f"identical over {STEPS} steps", self.succeeds(process))
+        self.identical(a, b, STEPS)
 
     def values(self, name, tensor, group="weights"):
         """Of a tensor, after each step."""

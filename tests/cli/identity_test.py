@@ -37,7 +37,7 @@ class IdentityTest(renai_cli.FolderTest):
         return renai_cli.run([renai_cli.renai(), "trace-diff", a, b])
 
     def same(self, a, b):
-        self.assertIn(f"identical over {STEPS} steps", self.succeeds(self.compare(a, b)))
+        self.identical(a, b, STEPS)
 
     def test_ranks_and_loader_threads(self):
         one = self.train("np1")

@@ -64,8 +64,7 @@ class ResolutionTest(renai_cli.FolderTest):
         return json.loads((self.folder / name / "summary.json").read_text())
 
     def same(self, a, b):
-        process = renai_cli.run([renai_cli.renai(), "trace-diff", a, b])
-        self.assertIn(f"identical over {STEPS} steps", self.succeeds(process))
+        self.identical(a, b, STEPS)
 
     def lines(self, trace):
         return [line for line in map(json.loads, trace.read_text().splitlines()) if line["kind"] == "step"]

@@ -94,8 +94,7 @@ class SyncBnTest(renai_cli.FolderTest):
                    for key, value in self.state(name).items())
 
     def same(self, a, b):
-        process = renai_cli.run([renai_cli.renai(), "trace-diff", a, b])
-        self.assertIn(f"identical over {STEPS} steps", self.succeeds(process))
+        self.identical(a, b, STEPS)
 
     def test_it_is_batch_norm_over_the_whole_batch(self):
         """Also in the partial batch of each epoch, which has 16 rows."""

@@ -116,6 +116,10 @@ class FolderTest(unittest.TestCase):
         self.assertEqual(process.returncode, 0, process.stdout)
         return process.stdout
 
+    def identical(self, a, b, steps):
+        """Two traces, over so many steps."""
+        self.assertIn(f"identical over {steps} steps", self.succeeds(run([renai(), "trace-diff", a, b])))
+
     def fails(self, process, code, *texts):
         self.assertEqual(exit_code(process), code, process.stdout)
         for text in texts:
