@@ -328,7 +328,9 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     if (launcher_rank() == 0) app_.exit(success);
     return false;
   } catch (const CLI::ParseError& error) {
-    throw UserError("the command line", error.what(), "see renai --help");
+    const CLI::App* given = &app_;
+    while (!given->get_subcommands().empty()) given = given->get_subcommands().front();
+    throw UserError("the command line", error.what(), "see " + command_words(*given) + " --help");
   }
   for (const Command& command : commands_) {
     if (command.app->parsed()) chosen_ = &command;

@@ -154,17 +154,22 @@ std::string shared_options(const CLI::App& command, bool has_recipe) {
   return text;
 }
 
+std::string command_words(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent == nullptr ? "renai" : command_words(*parent) + " " + command.get_name();
+}
+
 void refuse_extras(const CLI::App& command) {
   const std::vector<std::string> extras = command.remaining();
   if (extras.empty()) return;
   const std::string& first = extras.front();
   if (first.rfind("--", 0) != 0) {
-    throw UserError("'" + first + "'", "renai " + command.get_name() + " does not take this argument",
-                    "see renai " + command.get_name() + " --help");
+    throw UserError("'" + first + "'", command_words(command) + " does not take this argument",
+                    "see " + command_words(command) + " --help");
   }
   const std::string name =
       first.substr(2, first.find('=') == std::string::npos ? std::string::npos : first.find('=') - 2);
-  throw UserError("option '--" + name + "'", "renai " + command.get_name() + " has no such option",
+  throw UserError("option '--" + name + "'", command_words(command) + " has no such option",
                   suggest_name(name, option_names(command)));
 }
 

@@ -24,6 +24,9 @@ void apply_config(CLI::App& command, const std::string& config);
 /// have had their say, nor those that a rank may choose for itself, or that only what rank 0 prints depends on.
 std::string shared_options(const CLI::App& command, bool has_recipe);
 
+/// The words that name a command: "renai pack folder".
+std::string command_words(const CLI::App& command);
+
 /// Throws UserError for leftover arguments, offering the nearest option.
 void refuse_extras(const CLI::App& command);
 

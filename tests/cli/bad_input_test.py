@@ -115,6 +115,16 @@ class BadInputTest(renai_cli.FolderTest):
         self.train(2, ["24 and 32"], "--global-batch", "30", ranks=(2,))
         self.refuses(2, ["trian", "'train'"], "trian", ranks=(1, 2))
 
+    def test_words_of_commands(self):
+        for words, said in ((["eval"], "--checkpoint is required; see renai eval --help"),
+                            (["pack"], "see renai pack --help"),
+                            (["pack", "folder", "photos"], "--out is required; see renai pack folder --help"),
+                            (["--lr", "x"], "'x' is not a number; see renai train --help"),
+                            (["pack", "folder", "photos", "more", "--out", "set"],
+                             "renai pack folder does not take this argument; see renai pack folder --help"),
+                            (["bench", "step", "--stps", "3"], "renai bench step has no such option; did you mean 'steps'?")):
+            self.refuses(2, [said], *words, ranks=(1,))
+
     def test_recipe_files(self):
         recipe = self.folder / "recipe.toml"
         for text, texts in ((b'modle = "mlp"\n', ["recipe.toml:1", "modle", "'model'"]),
