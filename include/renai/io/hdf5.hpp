@@ -63,8 +63,8 @@ class H5File {
   /// Creates a dataset and writes all of it.
   void write_all(const std::string& name, DType dtype, std::span<const std::int64_t> extents,
                  std::span<const std::byte> data);
-  /// Nothing where there is no such attribute. `object`: a dataset or a group; empty: the file. Errors: DataError where it is of
-  /// another kind.
+  /// Nothing where there is no such attribute. `object`: a dataset or a group; empty: the file. Errors: DataError where
+  /// it is of another kind.
   std::optional<std::string> string_attribute(const std::string& object, const std::string& name) const;
   std::optional<std::int64_t> int_attribute(const std::string& object, const std::string& name) const;
   void set_attribute(const std::string& object, const std::string& name, const std::string& value);
