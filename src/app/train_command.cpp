@@ -191,9 +191,13 @@ void print_start(World& world, const Recipe& recipe, const Run& run, const JobDa
 void print_end(const Summary& summary, const RunLog& log) {
   char validation[48] = "no validation";
   if (summary.val_images > 0) std::snprintf(validation, sizeof validation, "val top-1 %.4f", summary.val_top1);
-  std::printf("%s after %lld steps: %s, %.0f img/s, digest %s, %s\n", summary.status.c_str(),
-              static_cast<long long>(summary.steps), validation, summary.images_per_second_median,
-              summary.digest.c_str(), (log.directory() / "summary.json").c_str());
+  // A run that was complete already makes no step.
+  char speed[48] = "no speed measured";
+  const double rate = summary.images_per_second_median;
+  if (rate > 0) std::snprintf(speed, sizeof speed, "%.0f img/s", rate);
+  std::printf("%s after %lld steps: %s, %s, digest %s, %s\n", summary.status.c_str(),
+              static_cast<long long>(summary.steps), validation, speed, summary.digest.c_str(),
+              (log.directory() / "summary.json").c_str());
 }
 
 std::string without_slash(std::string path) {

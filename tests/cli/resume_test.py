@@ -80,7 +80,8 @@ class ResumeTest(renai_cli.FolderTest):
         self.succeeds(self.train())
         moved = self.folder / "moved"
         self.data.rename(moved)
-        self.succeeds(self.train("--resume", "auto", data=moved))
+        again = self.succeeds(self.train("--resume", "auto", data=moved))
+        self.assertRegex(again, r"completed after 4 steps: .*, no speed measured, digest ")
 
     def test_trace_is_continued(self):
         whole, parts = self.folder / "whole.trace", self.folder / "parts.trace"
