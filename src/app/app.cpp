@@ -91,6 +91,7 @@ CommandLine::CommandLine(std::chrono::steady_clock::time_point start) {
   add_files();
   add_atlas();
   add_bench();
+  for (const Command& command : commands_) check_whole_numbers(*command.app);
 }
 
 CLI::App* CommandLine::add(CLI::App& parent, const char* name, const char* description, bool needs_ranks,

@@ -133,6 +133,17 @@ void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config) 
   });
 }
 
+void check_whole_numbers(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    if (type.starts_with("UINT")) {
+      option->check(CLI::Validator(number_problem<std::uint64_t>, ""));
+    } else if (type.starts_with("INT")) {
+      option->check(CLI::Validator(number_problem<std::int64_t>, ""));
+    }
+  }
+}
+
 void apply_config(CLI::App& command, const std::string& config) {
   if (config.empty()) return;
   RecipeFile(command, config).apply();

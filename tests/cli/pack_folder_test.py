@@ -417,6 +417,12 @@ class PackFolderTest(renai_cli.FolderTest):
         self.succeeds(self.pack(*words))
         self.assertEqual(stored(self.folder / "a/set", "train")[0], (0, new))
 
+    def test_whole_numbers_that_no_option_can_hold(self):
+        write_tree(self.folder / "in", images=2)
+        for option, value in (("--shard-samples", "9223372036854775808"), ("--split-seed", "-1"),
+                              ("--split-seed", "18446744073709551616"), ("--val-every", "9223372036854775808")):
+            self.fails(self.pack("in", "--out", "set", f"{option}={value}"), 2, option, f"'{value}' is not a whole number")
+
     def test_folders_that_would_be_one_class(self):
         for name in (b"a\xff", b"a\\xff"):
             (self.folder / "in" / os.fsdecode(name)).mkdir(parents=True)
