@@ -37,6 +37,18 @@ std::string number_problem(const std::string& text) {
   return "'" + text + "' is not " + kind + (error == std::errc::result_out_of_range ? " in range" : "");
 }
 
+/// A check that also takes away leading zeros: the library reads 010 as eight.
+template <typename T>
+CLI::Validator whole_number() {
+  const auto read = [](std::string& text) {
+    std::string problem = number_problem<T>(text);
+    const std::size_t digits = text.starts_with('+') || text.starts_with('-') ? 1 : 0;
+    while (problem.empty() && text.size() > digits + 1 && text[digits] == '0') text.erase(digits, 1);
+    return problem;
+  };
+  return {read, ""};
+}
+
 /// What a recipe file may call an option: no words of the command line only, and a switch by its own name alone.
 bool is_recipe_key(const std::string& name) {
   return name != "config" && name != "help" && name != "version" && !name.starts_with("no-");
@@ -126,7 +138,9 @@ void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config) 
                                 ->capture_default_str()
                                 ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
       using T = std::remove_reference_t<decltype(value)>;
-      if constexpr (!std::is_same_v<T, std::string>) {
+      if constexpr (std::is_integral_v<T>) {
+        option->transform(whole_number<T>());
+      } else if constexpr (!std::is_same_v<T, std::string>) {
         option->check([](const std::string& text) { return number_problem<T>(text); });
       }
     }
@@ -137,9 +151,9 @@ void check_whole_numbers(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
     if (type.starts_with("UINT")) {
-      option->check(CLI::Validator(number_problem<std::uint64_t>, ""));
+      option->transform(whole_number<std::uint64_t>());
     } else if (type.starts_with("INT")) {
-      option->check(CLI::Validator(number_problem<std::int64_t>, ""));
+      option->transform(whole_number<std::int64_t>());
     }
   }
 }

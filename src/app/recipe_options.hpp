@@ -15,7 +15,8 @@ namespace renai {
 /// Adds every recipe option and --config to a command; `recipe` receives the values when the command line is parsed.
 void add_recipe_options(CLI::App& command, Recipe& recipe, std::string& config);
 
-/// Makes a whole number that its option's type cannot hold a mistake, in all options that a command has so far.
+/// Makes a whole number that its option's type cannot hold a mistake, in all options that a command has so far. All
+/// numbers are decimal, with leading zeros or without.
 void check_whole_numbers(CLI::App& command);
 
 /// Applies a TOML file to options that the command line did not give: top-level keys by the options' names, switches as

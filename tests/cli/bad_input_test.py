@@ -115,6 +115,22 @@ class BadInputTest(renai_cli.FolderTest):
         self.train(2, ["24 and 32"], "--global-batch", "30", ranks=(2,))
         self.refuses(2, ["trian", "'train'"], "trian", ranks=(1, 2))
 
+    def test_leading_zeros_make_no_other_number(self):
+        """The option library would read 010 as eight, and 08 as nothing."""
+        run = self.folder / "run"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "train", "--data", self.data, "--model", "mlp", "--run-dir", run, "--steps",
+                                     "010", "--global-batch", "+08", "--seed", "007", "--log-every", "01"]))
+        recipe = (run / "recipe.toml").read_text().splitlines()
+        for line in ("steps = 10", "global-batch = 8", "seed = 7", "log-every = 1"):
+            self.assertIn(line, recipe)
+        data = self.folder / "tens"
+        self.succeeds(renai_cli.run([renai_cli.renai(), "pack", "synthetic", "--out", data, "--train", "020", "--val", "0",
+                                     "--shard-samples", "010"]))
+        self.assertEqual([shard["samples"] for shard in json.loads((data / "manifest.json").read_text())["splits"][0]["shards"]],
+                         [10, 10])
+        self.refuses(2, ["--shard-samples", "'0x10' is not a whole number"], "pack", "synthetic", "--out", data,
+                     "--shard-samples", "0x10", ranks=(1,))
+
     def test_words_of_commands(self):
         for words, said in ((["eval"], "--checkpoint is required; see renai eval --help"),
                             (["pack"], "see renai pack --help"),
