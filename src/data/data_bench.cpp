@@ -1,9 +1,7 @@
 #include "renai/data/data_bench.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>

@@ -22,15 +22,20 @@ using testing::Folder;
 using testing::message_of;
 using testing::spill;
 
+DataBenchConfig config_of(std::int64_t samples, int threads) {
+  DataBenchConfig config;
+  config.augmentation = Augmentation::parse("crop2,flip");
+  config.samples = samples;
+  config.rows = 8;
+  config.threads = threads;
+  return config;
+}
+
 TEST(DataBench, MeasuresTheStagesOfARawSet) {
   const Folder folder;
   copy_small(folder / "set");
   const Dataset dataset = Dataset::open(folder / "set", "train");
-  DataBenchConfig config;
-  config.augmentation = Augmentation::parse("crop2,flip");
-  config.samples = 200;
-  config.rows = 8;
-  config.threads = 2;
+  DataBenchConfig config = config_of(200, 2);
   const DataBench bench = bench_data(dataset, config);
   EXPECT_TRUE(bench.same_pixels);
   ASSERT_EQ(bench.stages.size(), 3u);
@@ -52,13 +57,8 @@ TEST(DataBench, MeasuresTheSameWorkOnOneAndMoreThreads) {
   const Folder folder;
   copy_small(folder / "set");
   const Dataset dataset = Dataset::open(folder / "set", "train");
-  DataBenchConfig config;
-  config.augmentation = Augmentation::parse("crop2,flip");
-  config.samples = 60;
-  config.rows = 8;
   for (const int threads : {1, 3, 4}) {
-    config.threads = threads;
-    const std::vector<ScalingPoint> points = bench_scaling(dataset, config);
+    const std::vector<ScalingPoint> points = bench_scaling(dataset, config_of(60, threads));
     const std::vector<int> wanted = threads == 1   ? std::vector<int>{1}
                                     : threads == 3 ? std::vector<int>{1, 2, 3}
                                                    : std::vector<int>{1, 2, 4};
@@ -75,8 +75,9 @@ TEST(DataBench, MeasuresTheSameWorkOnOneAndMoreThreads) {
       }
     }
   }
-  config.augmentation = Augmentation::parse("colour");
-  message_of<UserError>([&] { bench_scaling(dataset, config); });
+  DataBenchConfig colours = config_of(60, 1);
+  colours.augmentation = Augmentation::parse("colour");
+  message_of<UserError>([&] { bench_scaling(dataset, colours); });
 }
 
 TEST(FileSet, CountsEachShardOnceAndIsReadInParts) {
